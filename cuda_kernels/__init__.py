@@ -11,8 +11,8 @@ import torch
 
 import gemm_ref
 from cuda_kernels import launcher, source
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher, Prepare, run
+from gemm_ref.call import Launcher, Plan, Prepare
+from gemm_ref.call.execute import run
 from gemm_ref.epilogue import Extras
 
 __all__ = ["build_all", "gemm", "gemm_of_ptx", "gemm_rewritten"]
@@ -81,8 +81,8 @@ def gemm_of_ptx(implementation: gemm_ref.Implementation, text: str) -> Callable[
     a, b: CPU tensors, as for `gemm`; what the kernel does wrong is raised as a `gemm_ref.ptx.PtxError`.
     """
 
-    def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-        return _reference_launcher(call, text)
+    def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+        return _reference_launcher(plan, text)
 
     return _callable(implementation, prepare)
 
@@ -95,11 +95,11 @@ def gemm_rewritten(
     least_shared_bytes: dynamic shared memory that a block asks for, whatever it needs: it keeps other blocks away.
     """
 
-    def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-        call = replace(call, least_shared_bytes=least_shared_bytes)
+    def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+        plan = replace(plan, least_shared_bytes=least_shared_bytes)
         if c.device.type == "cpu":
-            return _reference_launcher(call, source.ptx(implementation, rules=rules))
-        return launcher.prepare(call, a, b, c, rules)
+            return _reference_launcher(plan, source.ptx(implementation, rules=rules))
+        return launcher.prepare(plan, a, b, c, rules)
 
     return _callable(implementation, prepare)
 
@@ -112,18 +112,18 @@ def _callable(implementation: gemm_ref.Implementation, prepare: Prepare) -> Call
     return fn
 
 
-def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """The launcher for a call and matrices like these: `gemm_ref.call.plan.Prepare`."""
+def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """The launcher for a plan and matrices like these: `gemm_ref.call.Prepare`."""
     if c.device.type == "cpu":
-        return _reference_launcher(call)
-    return launcher.prepare(call, a, b, c)
+        return _reference_launcher(plan)
+    return launcher.prepare(plan, a, b, c)
 
 
-def _reference_launcher(call: Call, text: str = "") -> Launcher:
+def _reference_launcher(plan: Plan, text: str = "") -> Launcher:
     """The launcher that runs PTX on the reference GPU, which is imported here: a call on a GPU never needs it.
 
     text: the PTX, where it is not that of the rung as it is.
     """
     from cuda_kernels import reference_gpu
 
-    return functools.partial(reference_gpu.run, call, text=text)
+    return functools.partial(reference_gpu.run, plan, text=text)

@@ -9,24 +9,24 @@ import torch
 
 from cuda_kernels import source, tensor_map
 from gemm_ref import ptx
-from gemm_ref.call import Call
+from gemm_ref.call import Plan
 from gemm_ref.epilogue import Extras
-from gemm_ref.operands import whole_pairs, whole_rows
+from gemm_ref.operands import pairs_with_padding, with_padding
 from gemm_ref.operands.split import Split
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
 
-def run(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras, text: str = "") -> None:
+def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras, text: str = "") -> None:
     """What the rung's C launcher does on a GPU: one kernel, or one that fills `partials` and one that adds them.
 
     Flags are fresh in each call. Raises `ptx.LeftOver` where the kernel has not set them back to 0.
 
     text: the PTX, where it is not that of the rung as it is.
     """
-    launch = call.launch
-    implementation = call.implementation
+    launch = plan.launch
+    implementation = plan.implementation
     text = text or source.ptx(implementation)
-    m, n, k = call.problem.m, call.problem.n, call.problem.k
+    m, n, k = plan.problem.m, plan.problem.n, plan.problem.k
     machine = (implementation, REFERENCE_CAPABILITY)
 
     def load(name: str) -> ptx.DecodedKernel:
@@ -35,18 +35,18 @@ def run(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: E
 
     first = load(implementation.stage.id)
     if implementation.stage.tma:
-        boxed, rows, columns = tensor_map.operands(call, a, b, c)
+        boxed, rows, columns = tensor_map.operands(plan, a, b, c)
         maps = _tensor_maps(boxed)
         matrices: dict[str, Any] = dict(zip(("left", "right", "C"), (*maps, _rows(c)), strict=False))
         sizes: list[Any] = [rows, columns, k]
         sizes += [launch.shared_tiles] if implementation.stage.tiles else []
         if isinstance(a, Split):
-            sizes += [a.whole, b.whole, a.exponents, b.exponents]
+            sizes += [a.matrix, b.matrix, a.exponents, b.exponents]
         else:
             sizes += [0 if scale is None else scale for scale in extras[:2]]
         sizes += _of_epilogue(extras) if implementation.stage.epilogues else []
     else:
-        b = whole_rows(b) if implementation.config.ALIGN_B else b
+        b = with_padding(b) if implementation.config.ALIGN_B else b
         matrices, sizes = {"A": a, "B": b, "C": c}, [m, n, k]
     # Partial sums are NaN, so that a place that is missed shows; and a kernel may have no use for them, or for flags
     room = {"partials": torch.full((launch.partials,), float("nan")), "flags": torch.zeros(launch.flags).int()}
@@ -66,7 +66,7 @@ def _rows(c: torch.Tensor) -> ptx.Struct:
 
 def _of_epilogue(extras: Extras) -> list[torch.Tensor | int | float]:
     """What a kernel with an epilogue is given for it, behind the scales."""
-    bias, c = (None if x is None else whole_pairs(x) for x in (extras.bias, extras.c))
+    bias, c = (None if x is None else pairs_with_padding(x) for x in (extras.bias, extras.c))
     step = 0 if c is None else c.shape[1]
     return [0 if bias is None else bias, 0 if c is None else c, step, extras.alpha, extras.beta or 0.0]
 

@@ -43,7 +43,7 @@ def exercise(implementations: Sequence[gemm_ref.Implementation]) -> None:
             c = torch.ones(sizes[:2], dtype=gemm_ref.MATHS[item.math].out_dtype, device="cuda")
             every = Extras(bias=torch.ones(sizes[1], device="cuda"), activation="relu", c=c, alpha=2.0)
             for extras in (Extras(), every) if item.dialect in item.stage.epilogues else (Extras(),):
-                found = gemm(a, b, stage=item.stage.id, variant=item.variant, math=item.math, **extras.given)
+                found = gemm(a, b, stage=item.stage.id, variant=item.variant, math=item.math, **extras.specified)
                 gemm_ref.check(found, a, b, math=item.math, exact=True, config=item.config, extras=extras)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gemm_ref.call import Call
+from gemm_ref.call import Plan
 from gemm_ref.compute import TMA_TF32, element_of
 from gemm_ref.config import Box
 from gemm_ref.launch import cdiv
@@ -92,7 +92,7 @@ class View:
         return replace(self, rows=self.rows - EIGHTS, columns=_whole(self.columns, box.columns))
 
 
-def operands(call: Call, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, ...], int, int]:
+def operands(plan: Plan, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, ...], int, int]:
     """What a kernel with TMA is given: its left operand, its right one and C, and the rows and columns of left @ right.
 
     C is left out where threads store it.
@@ -100,7 +100,7 @@ def operands(call: Call, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, 
     a (M, K), b (K, N), c (M, N) have rows as `operands.with_tma_rows` makes them. Left is A, but B^T where the kernel
     turns the product round. Operands in parts are their parts, one below the other.
     """
-    implementation, problem = call.implementation, call.problem
+    implementation, problem = plan.implementation, plan.problem
     if isinstance(a, Split):
         stored_a, stored_b = (x.parts.flatten(0, 1) for x in (a, b))
     else:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gemm_ref.call import Call as Call
-from gemm_ref.call import validate as validate
-from gemm_ref.call.plan import run as run
+from gemm_ref.call.execute import run as run
+from gemm_ref.call.validate import Plan as Plan
+from gemm_ref.call.validate import validate as validate
 from gemm_ref.correct import Accuracy as Accuracy
 from gemm_ref.correct import WrongResult as WrongResult
 from gemm_ref.correct import check as check

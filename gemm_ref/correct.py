@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
+from gemm_ref.call.validate import check_shapes
 from gemm_ref.compute import MATHS
 from gemm_ref.config import Config
 from gemm_ref.epilogue import EXACT, Extras, activate, apply, terms
-from gemm_ref.operands import check_shapes
 from gemm_ref.reference import Oracle
 
 GUARD = 4096  # elements before and after C that no kernel may touch
@@ -132,7 +132,7 @@ def checked_run(
     inputs = {"a": a, "b": b, "bias": extras.bias, "c": extras.c}
     inputs = {name: x for name, x in inputs.items() if x is not None}
     before = [x.clone() for x in inputs.values()]
-    returned = fn(a, b, out=c, **extras.given)
+    returned = fn(a, b, out=c, **extras.specified)
     if returned is not c:
         raise WrongResult("the kernel did not hand back the `out` it was given")
     for (name, now), then in zip(inputs.items(), before, strict=True):
@@ -153,7 +153,7 @@ _ACTIVATION_EPS, _STEEPEST = {"gelu": 2.0**-18, "gelu_tanh": 2.0**-18, "silu": 2
 
 def _finished(product: torch.Tensor, allowed: torch.Tensor, extras: Extras) -> tuple[torch.Tensor, torch.Tensor]:
     """What becomes of the product by its epilogue, and of what it may be off. Terms are added in fp32, in any order."""
-    if not extras.given:
+    if not extras.specified:
         return product, allowed
     added = terms(product, extras)
     ones = torch.ones((), dtype=product.dtype, device=product.device)

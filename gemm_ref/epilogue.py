@@ -64,13 +64,13 @@ class Extras(NamedTuple):
     beta: float | None = None  # None is 1 where there is a c, as for torch.addmm, and 0 where there is none
 
     @property
-    def finish(self) -> bool:
-        """Whether there is anything beside the scales."""
+    def has_epilogue(self) -> bool:
+        """Whether the call asks for more than the scales."""
         return self.alpha != 1.0 or any(x is not None for x in (self.bias, self.activation, self.c))
 
     @property
-    def given(self) -> dict[str, Any]:
-        """What is not left out, by its name."""
+    def specified(self) -> dict[str, Any]:
+        """The arguments that the call specifies, by name."""
         return {name: x for name, x in self._asdict().items() if x is not self._field_defaults[name]}
 
     def epilogue(self, out_dtype: torch.dtype, by_rows: bool = False) -> Epilogue:
@@ -79,8 +79,8 @@ class Extras(NamedTuple):
         rows = by_rows and bool(bias)
         return Epilogue(self.activation or "", bias, rows, bool(self.c is not None and self.beta), self.alpha != 1.0)
 
-    def of_transpose(self) -> Extras:
-        """The same for C^T = B^T @ A^T, where the bias is one of rows."""
+    def transpose(self) -> Extras:
+        """The extras of C^T = B^T @ A^T, to which the bias is added by rows."""
         return self._replace(scale_a=self.scale_b, scale_b=self.scale_a, c=None if self.c is None else self.c.t())
 
 

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import torch
 
-from gemm_ref.operands import check_shapes
+from gemm_ref.call.validate import check_shapes
 
 _CHUNK_ELEMENTS = 1 << 25  # of A converted to float64 at a time: 256 MiB
 _CPU_MOST_PRODUCTS = 1 << 34  # past this many a GPU computes its oracle itself: seconds instead of minutes

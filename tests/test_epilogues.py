@@ -124,7 +124,7 @@ def test_c_is_not_read_where_beta_is_0(dialect, device):
     c = torch.full((9, 16), float("nan"), dtype=a.dtype, device=device)
     for more in ({"beta": 0.0}, {"beta": 0, "activation": "relu"}):
         extras = Extras(c=c, **more)
-        gemm_ref.check(rung_in(dialect)(a, b, **extras.given), a, b, math="bf16", exact=True, extras=extras)
+        gemm_ref.check(rung_in(dialect)(a, b, **extras.specified), a, b, math="bf16", exact=True, extras=extras)
 
 
 @pytest.mark.parametrize("device", DEVICES)

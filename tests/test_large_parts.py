@@ -14,7 +14,8 @@ import torch
 import cuda_kernels
 import triton_kernels
 from experiments.studies.shared.chains import chain_of
-from gemm_ref import DIALECTS, MATHS, Launch, Split, call, ptx
+from gemm_ref import DIALECTS, MATHS, Launch, Split, ptx
+from gemm_ref.call import validate
 from gemm_ref.operands.split import in_parts
 from gemm_ref.ptx import program
 from gemm_ref.ptx.core.coordinates import block_order
@@ -36,7 +37,7 @@ def in_large_parts(folder: Path, few: torch.Tensor, by_rows: bool, math: str) ->
         sparse(folder, torch.int32, LONG),
         "a" if by_rows else "b",
     )
-    made.whole[edge], made.exponents[lines] = few, exponents
+    made.matrix[edge], made.exponents[lines] = few, exponents
     for to, part in zip(made.parts, parts, strict=True):
         to[edge] = part
     return made
@@ -61,7 +62,7 @@ def test_offsets_of_64_bits(dialect, large, math, tmp_path):
     else:
         given, shape, order = (a, in_large_parts(tmp_path, b, False, math)), (SHORT, LONG), block_order
     out = sparse(tmp_path, torch.float32, *shape)
-    everything = mock.patch.object(call, "REFERENCE_SMS", LONG)  # so a tile is all that a block has
+    everything = mock.patch.object(validate, "REFERENCE_SMS", LONG)  # so a tile is all that a block has
     with ptx.first_block(), everything, mock.patch.object(program, "block_order", order):
         gemm(*given, stage="s20", math=math, out=out)
     got = out[-EDGE:] if large == "A" else out[:, :EDGE]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gemm_ref import MATHS, Problem, make_inputs
-from gemm_ref.call import plan
+from gemm_ref.call import execute
 from tests.matrices import apart, by_columns, in_wider, shifted
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -121,6 +121,6 @@ def test_more_shapes_than_plans_are_kept(implementation, gemm):
     if implementation.stage.id != "s02_coalesced" or implementation.dialect != "cuda":
         pytest.skip("one kernel shows it")
     for _ in range(2):
-        for m in range(1, plan.MOST_PLANS + 10):
+        for m in range(1, execute.MOST_PLANS + 10):
             a, b = torch.ones(m, 3, device="cuda"), torch.ones(3, 2, device="cuda")
             assert gemm(a, b)[-1, 0] == 3

@@ -12,8 +12,8 @@ import types
 import torch
 
 from gemm_ref import Implementation
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher, run
+from gemm_ref.call import Launcher, Plan
+from gemm_ref.call.execute import run
 from gemm_ref.dialect import DIALECTS
 from gemm_ref.epilogue import Extras
 from gemm_ref.rung import DEFAULT_VARIANT
@@ -72,6 +72,6 @@ def kernel_module(implementation: Implementation) -> types.ModuleType:
         raise ModuleNotFoundError(message, name=error.name) from error
 
 
-def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """The launcher for a call and matrices like these: `gemm_ref.call.plan.Prepare`."""
-    return kernel_module(call.implementation).prepare(call, a, b, c)
+def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """The launcher for a plan and matrices like these: `gemm_ref.call.Prepare`."""
+    return kernel_module(plan.implementation).prepare(plan, a, b, c)

@@ -9,7 +9,7 @@ import torch
 from triton.experimental.gluon.nvidia import hopper
 from triton.tools import tensor_descriptor
 
-from gemm_ref.call import Call
+from gemm_ref.call import Plan
 from gemm_ref.compute import MATHS
 from gemm_ref.operands import row_elements
 
@@ -17,9 +17,9 @@ Descriptor: TypeAlias = tensor_descriptor.TensorDescriptor | hopper.TensorDescri
 Operand: TypeAlias = torch.Tensor | Descriptor
 
 
-def block_k(call: Call) -> int:
+def block_k(plan: Plan) -> int:
     """BLOCK_K in elements, for the rungs whose slices are as many bytes in every compute type."""
-    return call.implementation.config.depth(MATHS[call.problem.math].dtype.itemsize)
+    return plan.implementation.config.depth(MATHS[plan.problem.math].dtype.itemsize)
 
 
 def describe(x: torch.Tensor, rows: int, columns: int, layout: object | None = None) -> Descriptor:
@@ -34,7 +34,7 @@ def describe(x: torch.Tensor, rows: int, columns: int, layout: object | None = N
 
 
 def describe_parts(
-    call: Call,
+    plan: Plan,
     a: torch.Tensor,
     b: torch.Tensor,
     depth: int,
@@ -46,7 +46,7 @@ def describe_parts(
     A block is of one part, `depth` elements along K. layout: how one with so many columns lies in shared memory.
     turned: as for `describe_operands`.
     """
-    config, by_rows = call.implementation.config, call.problem.b_layout == "kn"
+    config, by_rows = plan.implementation.config, plan.problem.b_layout == "kn"
     of_a, of_b = (config.BLOCK_N, config.BLOCK_M) if turned else (config.BLOCK_M, config.BLOCK_N)
     blocks = (of_a, depth), (depth, of_b) if by_rows else (of_b, depth)
     kind = tensor_descriptor.TensorDescriptor if layout is None else hopper.TensorDescriptor
@@ -59,7 +59,7 @@ def describe_parts(
 
 
 def describe_operands(
-    call: Call,
+    plan: Plan,
     a: torch.Tensor,
     b: torch.Tensor,
     layout: Callable[[torch.dtype, int], object] = lambda dtype, columns: None,
@@ -70,8 +70,8 @@ def describe_operands(
     layout: how a block of a type, with so many columns, lies in shared memory, as for `describe`. turned: whether tiles
     are of C^T = B^T @ A^T; then B's comes first.
     """
-    config, depth = call.implementation.config, block_k(call)
+    config, depth = plan.implementation.config, block_k(plan)
     of_a, of_b = (config.BLOCK_N, config.BLOCK_M) if turned else (config.BLOCK_M, config.BLOCK_N)
-    b, block = (b, (depth, of_b)) if call.problem.b_layout == "kn" else (b.t(), (of_b, depth))
+    b, block = (b, (depth, of_b)) if plan.problem.b_layout == "kn" else (b.t(), (of_b, depth))
     described = describe(a, of_a, depth, layout(a.dtype, depth)), describe(b, *block, layout(b.dtype, block[1]))
     return described[::-1] if turned else described

@@ -14,14 +14,14 @@ from triton.compiler import CompiledKernel
 
 import gemm_ref
 from gemm_ref import DIALECTS, Implementation, Problem, get_stage
-from gemm_ref.call import Call, settle
-from gemm_ref.call.flags import flags_for
-from gemm_ref.call.plan import Launcher, stream_of
+from gemm_ref.call import Launcher, Plan
+from gemm_ref.call.choose import select_tile
+from gemm_ref.call.streams import flags_for, stream_of
 from gemm_ref.compute import EMULATED
 from gemm_ref.epilogue import Extras
 from gemm_ref.inputs import meta_operands
-from gemm_ref.operands import VECTOR_BYTES, whole_pairs
-from gemm_ref.operands.split import Split, splitting
+from gemm_ref.operands import VECTOR_BYTES, pairs_with_padding
+from gemm_ref.operands.split import Split, split_operands
 from gemm_ref.rung import DEFAULT_VARIANT
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 from triton_kernels import kernel_module, reference_gpu, without_gpu
@@ -33,7 +33,7 @@ MOST_ADDRESSES = 64  # whose descriptors a launcher keeps, of each operand
 
 def prepare(
     kernel: triton.JITFunction,
-    call: Call,
+    plan: Plan,
     *,
     num_stages: int,
     num_warps: int | None = None,
@@ -52,7 +52,7 @@ def prepare(
     kernel takes in their place. sizes: what it takes for M, N, K, where it is not those. other_warps: those of its
     partitions beside the first.
     """
-    problem, implementation, shape = call.problem, call.implementation, call.launch
+    problem, implementation, shape = plan.problem, plan.implementation, plan.launch
     if num_warps is not None:
         shape = replace(shape, block=(32 * num_warps, 1, 1))
     epilogue = {**implementation.epilogue.constants(), "FINISHES": bool(implementation.epilogue)}
@@ -77,7 +77,7 @@ def _vector(problem: Problem) -> int:
 
 def _of_epilogue(extras: Extras, vector: int) -> tuple[torch.Tensor | float | None, ...]:
     """Bias, addend, the addend's step from row to row in vectors, alpha and beta; None for each that there is not."""
-    bias, c = (None if x is None else whole_pairs(x) for x in (extras.bias, extras.c))
+    bias, c = (None if x is None else pairs_with_padding(x) for x in (extras.bias, extras.c))
     return bias, c, None if c is None else c.shape[1] // vector, extras.alpha, None if c is None else extras.beta
 
 
@@ -108,7 +108,7 @@ def dealt(multiply: Prepared, add: Prepared | None, floats: int) -> Launcher:
 
 def prepare_shared(
     kernel: triton.JITFunction,
-    call: Call,
+    plan: Plan,
     device: torch.device,
     *,
     turned: bool,
@@ -120,7 +120,7 @@ def prepare_shared(
     turned: whether its tiles are of C^T, and B is its left operand; M and N are those of what it multiplies. On the
     reference GPU the launcher raises `ptx.LeftOver` where the kernel has not set its flags back to 0.
     """
-    problem, shape = call.problem, call.launch
+    problem, shape = plan.problem, plan.launch
     m, n = (problem.n, problem.m) if turned else (problem.m, problem.n)
 
     def by_sides(left: torch.Tensor, right: torch.Tensor, c: torch.Tensor, *room: torch.Tensor) -> tuple[Operand, ...]:
@@ -128,8 +128,8 @@ def prepare_shared(
         return *describe(a, b, c), *room
 
     names, sizes = ("left", "right", "C", "partials", "flags"), (m, n, problem.k, shape.shared_tiles)
-    multiply = prepare(kernel, call, names=names, sizes=sizes, describe=by_sides, TRANSPOSE_C=int(turned), **about)
-    with_room = _with_room(call, device)
+    multiply = prepare(kernel, plan, names=names, sizes=sizes, describe=by_sides, TRANSPOSE_C=int(turned), **about)
+    with_room = _with_room(plan, device)
 
     def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras) -> object:
         left, right = (b, a) if turned else (a, b)
@@ -138,9 +138,9 @@ def prepare_shared(
     return launch
 
 
-def _with_room(call: Call, device: torch.device) -> Callable[[torch.Tensor, Callable[..., object]], object]:
+def _with_room(plan: Plan, device: torch.device) -> Callable[[torch.Tensor, Callable[..., object]], object]:
     """What starts a kernel that adds up shares, `start(partials, flags)`, for a C; it checks flags where it can."""
-    shape = call.launch
+    shape = plan.launch
     none = torch.empty(1, device=device), torch.empty(1, dtype=torch.int32, device=device)
 
     def with_room(c: torch.Tensor, start: Callable[..., object]) -> object:
@@ -154,7 +154,7 @@ def _with_room(call: Call, device: torch.device) -> Callable[[torch.Tensor, Call
         compiled = start(partials, flags)
         if not c.is_meta and flags.any():
             raise gemm_ref.ptx.LeftOver(
-                f"{call.implementation} leaves flags that are not 0, and the next launch would not wait: take each back"
+                f"{plan.implementation} leaves flags that are not 0, and the next launch would not wait: take each back"
             )
         return compiled
 
@@ -163,7 +163,7 @@ def _with_room(call: Call, device: torch.device) -> Callable[[torch.Tensor, Call
 
 def prepare_split(
     kernel: triton.JITFunction,
-    call: Call,
+    plan: Plan,
     a: Split,
     b: Split,
     *,
@@ -177,25 +177,25 @@ def prepare_split(
     and right are the parts of the operands, (parts, rows, columns); then come the exponents of their lines and the
     operands as they are stored, and after the sizes the steps from row to row of these.
     """
-    problem, mode, item = call.problem, gemm_ref.MATHS[call.problem.math], call.implementation
+    problem, mode, item = plan.problem, gemm_ref.MATHS[plan.problem.math], plan.implementation
     shares = item.dialect in item.stage.tiles
     m, n = (problem.n, problem.m) if turned else (problem.m, problem.n)
     sides = (b, a) if turned else (a, b)
     names = "parts of left", "parts of right", "C", *("partials", "flags") * shares
     names = *names, "exponents of left", "exponents of right", "left", "right"
-    sizes = m, n, problem.k, *(x.whole.shape[1] for x in sides), *(call.launch.shared_tiles,) * shares
+    sizes = m, n, problem.k, *(x.matrix.shape[1] for x in sides), *(plan.launch.shared_tiles,) * shares
     more = {"PARTS": mode.parts, "SMALL": 2.0**-mode.part_shift, "TRANSPOSE_C": int(turned), **about}
 
     def by_sides(left: torch.Tensor, right: torch.Tensor, c: torch.Tensor, *rest: torch.Tensor) -> tuple[Operand, ...]:
         a, b = (right, left) if turned else (left, right)
         return *describe(a, b, c), *rest
 
-    multiply = prepare(kernel, call, names=names, sizes=sizes, describe=by_sides, **more)
-    with_room = _with_room(call, a.parts.device)
+    multiply = prepare(kernel, plan, names=names, sizes=sizes, describe=by_sides, **more)
+    with_room = _with_room(plan, a.parts.device)
 
     def launch(a: Split, b: Split, c: torch.Tensor, extras: Extras) -> object:
         left, right = (b, a) if turned else (a, b)
-        lines = left.exponents, right.exponents, left.whole, right.whole
+        lines = left.exponents, right.exponents, left.matrix, right.matrix
         if not shares:
             return multiply(left.parts, right.parts, c, *lines, extras)
         return with_room(c, lambda *room: multiply(left.parts, right.parts, c, *room, *lines, extras))
@@ -204,7 +204,7 @@ def prepare_split(
 
 
 class Prepared:
-    """A kernel, its grid, its sizes and its constants: a launcher for matrices that are alike (`call.plan.Prepare`).
+    """A kernel, its grid, its sizes and its constants: a launcher for matrices that are alike (`call.Prepare`).
 
     names: what messages of the reference GPU call the matrices.
     """
@@ -358,11 +358,11 @@ def compile_for_inspection(
     implementation = Implementation(rung, variant, dialect, problem.math, problem.b_layout)
     a, b, c = meta_operands(problem, rung.tma is not None)
     if problem.math in EMULATED:
-        a, b = splitting(problem.b_layout, problem.math)(a, b)
-    call = settle(Call(implementation, problem), a, b)
+        a, b = split_operands(a, b, problem.b_layout, problem.math)
+    plan = select_tile(Plan(implementation, problem), a, b)
     before = without_gpu.capability.set(capability), without_gpu.anew.set(anew)
     try:
-        return kernel_module(implementation).prepare(call, a, b, c)(a, b, c, Extras())
+        return kernel_module(implementation).prepare(plan, a, b, c)(a, b, c, Extras())
     finally:
         without_gpu.capability.reset(before[0])
         without_gpu.anew.reset(before[1])

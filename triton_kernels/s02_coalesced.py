@@ -13,8 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher
+from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 
 
@@ -45,6 +44,6 @@ def _gemm_kernel(
     tl.store(c_ptr + row * N + col, acc, mask=(row < M) & (col < N))
 
 
-def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
-    return launcher.prepare(_gemm_kernel, call, num_stages=1)
+def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
+    return launcher.prepare(_gemm_kernel, plan, num_stages=1)

@@ -15,8 +15,7 @@ Requires: fp32, contiguous; any M, N, K; BLOCK_K >= 16, for `tl.dot`. A matrix w
 import torch
 import triton
 
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher
+from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 from triton_kernels.s04_shared_tile import _gemm_kernel as _unspecialised
 
@@ -24,6 +23,6 @@ from triton_kernels.s04_shared_tile import _gemm_kernel as _unspecialised
 _gemm_kernel = triton.jit(_unspecialised.fn, do_not_specialize=["M"])
 
 
-def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """Returns what runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
-    return launcher.prepare(_gemm_kernel, call, num_stages=1)
+def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """Returns what runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
+    return launcher.prepare(_gemm_kernel, plan, num_stages=1)

@@ -13,13 +13,12 @@ Requires: as s09.
 
 import torch
 
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher
+from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 from triton_kernels.s08_vectorized import _gemm_kernel
 
 
-def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """Returns what runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
-    num_stages = call.implementation.config.NUM_STAGES + 1  # the pipeliner allocates one buffer fewer
-    return launcher.prepare(_gemm_kernel, call, num_stages=num_stages)
+def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """Returns what runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
+    num_stages = plan.implementation.config.NUM_STAGES + 1  # the pipeliner allocates one buffer fewer
+    return launcher.prepare(_gemm_kernel, plan, num_stages=num_stages)

@@ -13,8 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher
+from gemm_ref.call import Launcher, Plan
 from gemm_ref.epilogue import Extras
 from triton_kernels import launcher
 
@@ -63,11 +62,11 @@ def _add_kernel(partials_ptr, c_ptr, elements: tl.int64, splits, BLOCK: tl.const
     tl.store(c_ptr + i, total, mask=i < elements)
 
 
-def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
-    problem, shape = call.problem, call.launch
-    num_stages = call.implementation.config.NUM_STAGES + 1  # the pipeliner keeps one buffer fewer
-    multiply = launcher.prepare(_gemm_kernel, call, num_stages=num_stages)
+def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
+    problem, shape = plan.problem, plan.launch
+    num_stages = plan.implementation.config.NUM_STAGES + 1  # the pipeliner keeps one buffer fewer
+    multiply = launcher.prepare(_gemm_kernel, plan, num_stages=num_stages)
     if shape.then is None:
         return multiply
     room, block = (shape.grid[2], problem.m, problem.n), shape.then.block[0]

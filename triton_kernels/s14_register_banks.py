@@ -17,8 +17,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher
+from gemm_ref.call import Launcher, Plan
 from gemm_ref.config.cuda_cores import VECTOR
 from triton_kernels import launcher
 from triton_kernels.tiles import tile_place
@@ -155,12 +154,12 @@ def _add_kernel(
     tl.store(c_ptr + row * N + col, total, mask=inside)
 
 
-def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
-    problem, shape, config = call.problem, call.launch, call.implementation.config
+def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
+    problem, shape, config = plan.problem, plan.launch, plan.implementation.config
     num_stages = config.NUM_STAGES + 1  # the pipeliner keeps one buffer fewer
     early = launcher.early(a)
-    multiply = launcher.prepare(_gemm_kernel, call, names=("A", "B", "C", "partials"), num_stages=num_stages, **early)
+    multiply = launcher.prepare(_gemm_kernel, plan, names=("A", "B", "C", "partials"), num_stages=num_stages, **early)
     if shape.then is None:
         return launcher.dealt(multiply, None, 0)
     sizes = problem.m, problem.n, problem.k, shape.parts

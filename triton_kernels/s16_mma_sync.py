@@ -12,8 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher
+from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 from triton_kernels.descriptors import block_k
 from triton_kernels.tiles import tile_place
@@ -51,7 +50,7 @@ def _gemm_kernel(
     tl.store(c_ptr + row * N + col, acc.to(c_ptr.dtype.element_ty), mask=(row < M) & (col < N))
 
 
-def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
-    stages = call.implementation.config.NUM_STAGES
-    return launcher.prepare(_gemm_kernel, call, num_stages=stages, BLOCK_K=block_k(call))
+def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
+    stages = plan.implementation.config.NUM_STAGES
+    return launcher.prepare(_gemm_kernel, plan, num_stages=stages, BLOCK_K=block_k(plan))

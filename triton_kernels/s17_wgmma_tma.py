@@ -13,8 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher
+from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 from triton_kernels.descriptors import Descriptor, block_k, describe, describe_operands
 from triton_kernels.tiles import STORE_BYTES, load_b, scaled, store_tile, tile_place
@@ -44,11 +43,11 @@ def _gemm_kernel(
     store_tile(c_desc, row, col, scaled(acc, scale_a, scale_b))
 
 
-def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
-    config = call.implementation.config
+def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
+    config = plan.implementation.config
 
     def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Descriptor, ...]:
-        return *describe_operands(call, a, b), describe(c, config.BLOCK_M, STORE_BYTES // config.BLOCK_M // c.itemsize)
+        return *describe_operands(plan, a, b), describe(c, config.BLOCK_M, STORE_BYTES // config.BLOCK_M // c.itemsize)
 
-    return launcher.prepare(_gemm_kernel, call, num_stages=config.NUM_STAGES, BLOCK_K=block_k(call), describe=described)
+    return launcher.prepare(_gemm_kernel, plan, num_stages=config.NUM_STAGES, BLOCK_K=block_k(plan), describe=described)

@@ -16,8 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher
+from gemm_ref.call import Launcher, Plan
 from gemm_ref.config.hopper import WGMMA_M
 from triton_kernels import launcher
 from triton_kernels.descriptors import Operand, block_k, describe, describe_operands
@@ -153,9 +152,9 @@ def _gemm_kernel(
         at += count
 
 
-def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
-    item = call.implementation
+def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
+    item = plan.implementation
     config, adds_c = item.config, item.epilogue.adds_c
     turned = item.transpose_c
     rows, columns = (config.BLOCK_N, config.BLOCK_M) if turned else (config.BLOCK_M, config.BLOCK_N)
@@ -164,12 +163,12 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
 
     def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
         of_c = c if item.c_by_threads else describe(c, rows, piece)
-        return *describe_operands(call, a, b, turned=turned), of_c
+        return *describe_operands(plan, a, b, turned=turned), of_c
 
     # What is added to a piece is arranged in shared memory as floats: so half as much at once, and beside the small
     # slices of C^T one stage less.
     num_stages = config.NUM_STAGES - (adds_c and config.TRANSPOSE_C)
     return launcher.prepare_shared(
-        _gemm_kernel, call, a.device, describe=described, turned=turned, num_stages=num_stages,
-        num_warps=config.BLOCK_M // WGMMA_M * WARPGROUP, BLOCK_K=block_k(call), PIECE=piece,
+        _gemm_kernel, plan, a.device, describe=described, turned=turned, num_stages=num_stages,
+        num_warps=config.BLOCK_M // WGMMA_M * WARPGROUP, BLOCK_K=block_k(plan), PIECE=piece,
     )  # fmt: skip

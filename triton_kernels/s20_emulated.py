@@ -13,8 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher
+from gemm_ref.call import Launcher, Plan
 from gemm_ref.compute import MATHS, WIDE
 from gemm_ref.operands.split import Split
 from triton_kernels import launcher
@@ -138,14 +137,14 @@ def _gemm_kernel(
                a_step, b_step, B_LAYOUT)  # fmt: skip
 
 
-def prepare(call: Call, a: Split, b: Split, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on operands like a and b, and a matrix like c (M, N): `gemm_ref.call.plan.Prepare`."""
-    config, mode = call.implementation.config, MATHS[call.problem.math]
+def prepare(plan: Plan, a: Split, b: Split, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on operands like a and b, and a matrix like c (M, N): `gemm_ref.call.Prepare`."""
+    config, mode = plan.implementation.config, MATHS[plan.problem.math]
     depth = config.PROMOTE if mode.parts == 2 else config.PROMOTE // 2  # so that three slices have room
 
     def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
         of_c = describe(c, config.BLOCK_M, PIECE_BYTES // config.BLOCK_M // c.itemsize)
-        return *describe_parts(call, a, b, depth), of_c
+        return *describe_parts(plan, a, b, depth), of_c
 
-    return launcher.prepare_split(_gemm_kernel, call, a, b, describe=described, num_stages=config.NUM_STAGES // 2,
+    return launcher.prepare_split(_gemm_kernel, plan, a, b, describe=described, num_stages=config.NUM_STAGES // 2,
                                   num_warps=WARPS, BLOCK_K=depth)  # fmt: skip

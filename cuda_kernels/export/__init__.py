@@ -11,13 +11,14 @@ import re
 from pathlib import Path
 
 from cuda_kernels import source, tensor_map
-from gemm_ref.call import Call, settle
+from gemm_ref.call import Plan
+from gemm_ref.call.choose import select_tile
 from gemm_ref.compute import MATHS
 from gemm_ref.correct import underflow
 from gemm_ref.inputs import meta_operands
 from gemm_ref.launch import Launch
-from gemm_ref.operands import lined, row_elements
-from gemm_ref.operands.split import Split, launch_of, source_of, splitting
+from gemm_ref.operands import padded_to_lines, row_elements
+from gemm_ref.operands.split import Split, launch_of, source_of, split_operands
 from gemm_ref.problem import Problem
 from gemm_ref.registry import Implementation
 
@@ -33,15 +34,15 @@ def export(implementation: Implementation, problem: Problem) -> str:
     if 0 in (problem.m, problem.n, problem.k):
         raise ValueError(f"{problem} has nothing to multiply: export a size without a 0")
     a, b, _ = meta_operands(problem, implementation.stage.tma is not None)
-    call = settle(Call(implementation, problem), a, b)
-    asked, implementation = implementation, call.implementation
+    plan = select_tile(Plan(implementation, problem), a, b)
+    asked, implementation = implementation, plan.implementation
     rung = (source.FOLDER / f"{implementation.stage.id}.cu").read_text(encoding="utf-8")
-    parts = (_header(call, asked), _inlined(rung, implementation, set()), _splitting(problem.math), _values(call))
+    parts = (_header(plan, asked), _inlined(rung, implementation, set()), _splitting(problem.math), _values(plan))
     return "\n".join((*parts, _MAIN.read_text(encoding="utf-8")))
 
 
-def _header(call: Call, asked: Implementation) -> str:
-    implementation, problem = call.implementation, call.problem
+def _header(plan: Plan, asked: Implementation) -> str:
+    implementation, problem = plan.implementation, plan.problem
     name, stage, math = implementation.stage.id.split("_")[0], implementation.stage, implementation.math
     alone = stage.only_capability is not None
     arch = "-gencode arch=compute_90a,code=sm_90a" if alone else "-arch=native"
@@ -53,7 +54,7 @@ def _header(call: Call, asked: Implementation) -> str:
 //     nvcc -O3 -std=c++17 {arch} {name}.cu -o {name} && ./{name}
 //
 {timed}// exits with 0 if C is right, 1 if it is wrong, and 2 where the GPU cannot run it. The launch is for this
-// size, and for a GPU of {call.sms} multiprocessors. Another size:
+// size, and for a GPU of {plan.sms} multiprocessors. Another size:
 //
 //     python -m cuda_kernels export {name} {options} --size 1024x2048x512 > {name}.cu
 """
@@ -84,26 +85,26 @@ def _splitting(math: str) -> str:
     return f"// --- gemm_ref/operands/split.cu ---\nnamespace splitting {{\n{text}}}  // namespace splitting\n"
 
 
-def _values(call: Call) -> str:
+def _values(plan: Plan) -> str:
     """What `main.cu` is told: types and sizes, how the matrices are stored, the launch, and what an error may be."""
-    implementation, problem = call.implementation, call.problem
+    implementation, problem = plan.implementation, plan.problem
     math = MATHS[problem.math]
     a, b, c = meta_operands(problem, implementation.stage.tma is not None)
-    b = lined(b) if implementation.config.ALIGN_B else b
+    b = padded_to_lines(b) if implementation.config.ALIGN_B else b
     stored_a, stored_b = a, b if problem.b_layout == "kn" else b.t()
     splits: tuple[Split, ...] = ()
     if math.parts > 1:
-        a, b = splits = splitting(problem.b_layout, problem.math)(a, b)
-        stored_a, stored_b = a.whole, b.whole
+        a, b = splits = split_operands(a, b, problem.b_layout, problem.math)
+        stored_a, stored_b = a.matrix, b.matrix
     boxed: tuple[tensor_map.Boxed, ...] = ()
     rows, columns = problem.m, problem.n
     if implementation.stage.tma:
-        boxed, rows, columns = tensor_map.operands(call, a, b, c)
+        boxed, rows, columns = tensor_map.operands(plan, a, b, c)
     names = "BAC" if implementation.transpose_c else "ABC"
     views = [(name, x, view) for name, x in zip(names, boxed, strict=False) for view in tensor_map.View.all_of(x)]
     maps = ", ".join(_map(*each) for each in views) or "{}"
-    launch = call.launch
-    split_launches = [launch_of(x.whole.shape, x.by_rows, call.sms) for x in splits]
+    launch = plan.launch
+    split_launches = [launch_of(x.matrix.shape, x.by_rows, plan.sms) for x in splits]
     return f"""\
 // --- The launch and the problem, computed for {problem} ---
 namespace exported {{

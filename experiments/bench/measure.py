@@ -244,7 +244,7 @@ class Product(Entry):
 
     def bind(self, rotation: timers.Rotation) -> None:
         """Sets the operands of the timed calls."""
-        self._rotation, fn, given = rotation, self.fn, self.extras.given
+        self._rotation, fn, given = rotation, self.fn, self.extras.specified
         if len(rotation) == 1:
             a, b, c = rotation.take()
             self.work = functools.partial(fn, a, b, out=c, **given)

@@ -20,7 +20,9 @@ import torch
 import gemm_ref
 from experiments.records.contenders import Contender, contenders
 from experiments.records.store import short
-from gemm_ref.call import Call, settle, sms_of
+from gemm_ref.call import Plan
+from gemm_ref.call.choose import select_tile
+from gemm_ref.call.validate import sms_of
 from gemm_ref.inputs import meta_operands
 
 _SECTORS, _COPIED = (f"{unit}_t_sectors_pipe_lsu_mem_global_op" for unit in ("l1tex_", "smsp__sass_l1tex"))
@@ -111,8 +113,8 @@ def _kernels(contender: Contender, problem: gemm_ref.Problem, sms: int) -> int:
     """How many kernels one call launches."""
     assert contender.kernel
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
-    call = settle(Call(contender.kernel, problem, sms, gpu=gpu), *meta_operands(problem, False)[:2])
-    return 2 if call.launch.then else 1
+    plan = select_tile(Plan(contender.kernel, problem, sms, gpu=gpu), *meta_operands(problem, False)[:2])
+    return 2 if plan.launch.then else 1
 
 
 def _launch_each(problem: gemm_ref.Problem, names: Sequence[str]) -> None:

@@ -110,9 +110,9 @@ class Examination:
         """Whether it is wrong because of what the kernel does to every element of C, and nothing else."""
         own = self._subject.finish = diagnose.finish(self._subject, trial)
         multiplied = f"C multiplied by {own.alpha:.4g}" * (own.alpha != 1.0)
-        self._subject.assume(multiplied or f"{own.activation} of C" * own.finish)
+        self._subject.assume(multiplied or f"{own.activation} of C" * own.has_epilogue)
         self.report.assumed = self._subject.assumed
-        return own.finish
+        return own.has_epilogue
 
     def _forget(self) -> None:
         """Take back the last run, which is made again in another way."""

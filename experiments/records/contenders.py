@@ -19,8 +19,7 @@ from gemm_ref.rung import DEFAULT_VARIANT
 if TYPE_CHECKING:
     import torch
 
-    from gemm_ref.call import Call
-    from gemm_ref.call.plan import Launcher
+    from gemm_ref.call import Launcher, Plan
 
 Gemm = Callable[..., "torch.Tensor"]  # fn(a, b, out=None) -> C
 
@@ -156,13 +155,13 @@ def gemm_of(item: gemm_ref.Implementation) -> Gemm:
 
 
 def _gemm_dealt(tile: gemm_ref.Implementation, blocks: int) -> Gemm:
-    from gemm_ref.call.plan import run  # with torch
+    from gemm_ref.call.execute import run  # with torch
     from gemm_ref.epilogue import Extras
 
     package = _package(tile)
 
-    def prepare(call: Call, *matrices: torch.Tensor) -> Launcher:
-        return package.prepare(replace(call, blocks=blocks), *matrices)
+    def prepare(plan: Plan, *matrices: torch.Tensor) -> Launcher:
+        return package.prepare(replace(plan, blocks=blocks), *matrices)
 
     def fn(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, **extras: Any) -> torch.Tensor:
         names = (tile.stage.id, tile.dialect, tile.variant, tile.math)

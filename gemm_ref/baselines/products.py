@@ -20,7 +20,7 @@ import torch
 from gemm_ref.baselines import BASELINES, cutlass
 from gemm_ref.baselines.cublaslt import best_algorithm
 from gemm_ref.build import build_library, open_library
-from gemm_ref.call import check_out, check_tensors
+from gemm_ref.call.validate import check_out, check_tensors
 from gemm_ref.compute import B_LAYOUTS, MATHS
 from gemm_ref.launch import cdiv
 from gemm_ref.operands import as_layout, as_operand, as_operand_b, layout_of, lies_in

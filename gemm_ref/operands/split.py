@@ -19,18 +19,19 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
 from gemm_ref.build import build_library, open_library
+from gemm_ref.call.validate import check_grad, check_sizes
 from gemm_ref.compute import B_LAYOUTS, EMULATED, MATHS, WIDE
 from gemm_ref.launch import Launch, cdiv
-from gemm_ref.operands import as_operand, as_operand_b, check_grad, check_sizes, layout_of, padded
+from gemm_ref.operands import as_operand, as_operand_b, layout_of, padded
 from gemm_ref.operands.lay_out import toolkit_is_there
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, find_toolkit
 
@@ -83,7 +84,7 @@ def range_report() -> Iterator[RangeReport]:
 class Split:
     """An operand in parts, and the operand itself."""
 
-    whole: torch.Tensor  # fp32, contiguous: A (M, K), B (K, N), or B^T (N, K)
+    matrix: torch.Tensor  # fp32, contiguous: A (M, K), B (K, N), or B^T (N, K)
     by_rows: bool  # whether its rows are the lines: of A, and of B^T
     math: str
     parts: torch.Tensor  # (parts, rows, columns), each with its rows as `padded` has them
@@ -91,9 +92,9 @@ class Split:
     side: str = ""  # "a" or "b", as which `split_operand` has made it; empty where a call splits its own
 
     def __repr__(self) -> str:
-        rows, columns = self.whole.shape
+        rows, columns = self.matrix.shape
         shape = (columns, rows) if self.side == "b" and self.by_rows else (rows, columns)
-        return f"Split({self.side} of shape {shape} in {self.math}, on {self.whole.device})"
+        return f"Split({self.side} of shape {shape} in {self.math}, on {self.matrix.device})"
 
     @property
     def step(self) -> int:
@@ -113,14 +114,14 @@ def _wide(exponents: torch.Tensor) -> torch.Tensor:
     return (exponents == WIDE).nonzero()[:, 0]
 
 
-def watch(a: Split, b: Split, on_range: str) -> None:
-    """Tell the reports of a product. Raises OutOfRange for lines that parts do not hold where `on_range` is "raise".
+def check_range(a: Split, b: Split, raise_on_range: bool) -> None:
+    """Notes a product in the open reports; raises OutOfRange for lines that parts do not hold if `raise_on_range`.
 
     That waits for the GPU.
     """
     for report in _REPORTS.get():
         report.calls.append((a.exponents, b.exponents))
-    if on_range != "raise":
+    if not raise_on_range:
         return
     found = (("rows", a.wide.tolist(), "a"), ("columns", b.wide.tolist(), "b"))
     named = [
@@ -154,62 +155,42 @@ def split_operand(x: torch.Tensor, side: str, *, math: str) -> Split:
     check_grad(side, x)
     check_sizes(math, rows=x.shape[0], columns=x.shape[1])
     layout = "kn" if side == "a" else layout_of(x, B_LAYOUTS)
-    whole = as_operand(x) if side == "a" else as_operand_b(x, layout)
-    whole = whole if layout == "kn" else whole.t()
-    made = split(whole.clone() if whole.data_ptr() == x.data_ptr() else whole, side == "a" or layout == "nk", math)
+    rows = as_operand(x) if side == "a" else as_operand_b(x, layout)
+    rows = rows if layout == "kn" else rows.t()
+    made = split(rows.clone() if rows.data_ptr() == x.data_ptr() else rows, side == "a" or layout == "nk", math)
     return replace(made, side=side)
 
 
-def in_place_of(x: Any, side: str, math: str | None) -> Any:
-    """The matrix that stands for x: of a Split its own, of anything else x.
-
-    Raises ValueError for a Split of another math mode, or of the other side.
-    """
-    if not isinstance(x, Split):
-        return x
-    if x.math != math:
-        raise ValueError(f"{side} is in parts for {x.math}: pass math={x.math!r}, or the operand itself")
-    if x.side not in ("", side):
-        raise ValueError(
-            f"{side} was split as {x.side}, whose lines are others: pass split_operand(x, {side!r}, math={math!r})"
-        )
-    return x.whole.t() if side == "b" and x.by_rows else x.whole
+def split_operands(a: Operand, b: Operand, b_layout: str, math: str) -> tuple[Split, Split]:
+    """The parts of a (M, K) and b (K, N) for a rung that multiplies them; what is in parts already stays as it is."""
+    if not isinstance(a, Split):
+        a = split(as_operand(a), True, math)
+    if not isinstance(b, Split):
+        b = as_operand_b(b, b_layout)
+        b = split(b if b_layout == "kn" else b.t(), b_layout == "nk", math)
+    return a, b
 
 
-def splitting(b_layout: str, math: str) -> Callable[[Operand, Operand], tuple[Split, Split]]:
-    """What lays out a (M, K) and b (K, N) for a rung that multiplies parts; what is in parts already it leaves."""
-
-    def lay(a: Operand, b: Operand) -> tuple[Split, Split]:
-        if not isinstance(a, Split):
-            a = split(as_operand(a), True, math)
-        if not isinstance(b, Split):
-            b = as_operand_b(b, b_layout)
-            b = split(b if b_layout == "kn" else b.t(), b_layout == "nk", math)
-        return a, b
-
-    return lay
-
-
-def split(whole: torch.Tensor, by_rows: bool, math: str) -> Split:
+def split(matrix: torch.Tensor, by_rows: bool, math: str) -> Split:
     """The parts of a contiguous fp32 matrix (rows, columns), whose lines are its rows or its columns.
 
     On a GPU with nvcc one launch on torch's current stream, which reads the matrix twice: for the largest elements, and
     to split it. Else torch's operations, which give the same bits. Raises BuildError for a compiler that fails.
     """
     mode = MATHS[math]
-    rows, columns = whole.shape
-    room = padded(whole.new_empty(1, dtype=mode.part_dtype).expand(mode.parts * rows, columns))
+    rows, columns = matrix.shape
+    room = padded(matrix.new_empty(1, dtype=mode.part_dtype).expand(mode.parts * rows, columns))
     parts = room.unflatten(0, (mode.parts, rows))
-    if whole.is_cuda and whole.numel() and toolkit_is_there():
-        exponents = whole.new_empty(rows if by_rows else columns, dtype=torch.int32)
-        made = Split(whole, by_rows, math, parts, exponents)
+    if matrix.is_cuda and matrix.numel() and toolkit_is_there():
+        exponents = matrix.new_empty(rows if by_rows else columns, dtype=torch.int32)
+        made = Split(matrix, by_rows, math, parts, exponents)
         _launch(made)
         return made
-    if whole.is_meta:  # for a compiler, which looks at no number; and torch's `abs` of such a one imports its own
-        return Split(whole, by_rows, math, parts, whole.new_empty(rows if by_rows else columns, dtype=torch.int32))
-    exponents, found = in_parts(whole, by_rows, math)
+    if matrix.is_meta:  # for a compiler, which looks at no number; and torch's `abs` of such a one imports its own
+        return Split(matrix, by_rows, math, parts, matrix.new_empty(rows if by_rows else columns, dtype=torch.int32))
+    exponents, found = in_parts(matrix, by_rows, math)
     torch.stack(found, out=parts)
-    return Split(whole, by_rows, math, parts, exponents)
+    return Split(matrix, by_rows, math, parts, exponents)
 
 
 def in_parts(x: torch.Tensor, by_rows: bool, math: str) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -229,7 +210,7 @@ def in_parts(x: torch.Tensor, by_rows: bool, math: str) -> tuple[torch.Tensor, l
 
 
 def _launch(made: Split) -> None:
-    x = made.whole
+    x = made.matrix
     index = x.get_device()
     if torch.cuda.current_device() != index:
         with torch.cuda.device(index):

@@ -13,9 +13,10 @@ import gemm_ref
 from cuda_kernels import source, tensor_map
 from experiments.records.contenders import dealt
 from gemm_ref import Implementation, Problem, choice, make_inputs, ptx
-from gemm_ref.call import Call
+from gemm_ref.call import Plan
 from gemm_ref.choice.work import count_tiles
-from gemm_ref.operands import as_layout, copy_all, phases_at, with_tma_rows
+from gemm_ref.operands import as_layout, phases_at, with_tma_rows
+from gemm_ref.operands.lay_out import copy_all
 from tests.conftest import DEVICES
 from tests.matrices import in_turn
 
@@ -120,9 +121,9 @@ def test_the_maps_of_edges_are_within_their_matrices(tile, mode, sizes):
     problem = Problem(*sizes, math, b_layout=layout)
     a, b = make_inputs(problem)
     b = with_tma_rows(b if layout == "kn" else b.t())
-    call = Call(Implementation(RUNG, tile, "cuda", math, layout), problem)
+    plan = Plan(Implementation(RUNG, tile, "cuda", math, layout), problem)
     c = torch.empty((problem.m, problem.n), dtype=gemm_ref.MATHS[math].out_dtype)
-    boxed, *_ = tensor_map.operands(call, with_tma_rows(a), b if layout == "kn" else b.t(), with_tma_rows(c))
+    boxed, *_ = tensor_map.operands(plan, with_tma_rows(a), b if layout == "kn" else b.t(), with_tma_rows(c))
     for operand in boxed[:2]:
         whole, edge = tensor_map.View.all_of(operand)
         held = operand.matrix.untyped_storage().nbytes()
@@ -152,8 +153,8 @@ def test_what_is_chosen_can_be_launched(shape):
         for name in ("", *TILES):
             found = choice.choose(RUNG, "cuda", problem, 132, True, tile=name)
             assert found.tile == (name or found.tile)
-            call = Call(Implementation(RUNG, found.tile, "cuda", math, layout), problem, blocks=found.blocks)
-            assert 0 < call.launch.grid[0] <= found.blocks
+            plan = Plan(Implementation(RUNG, found.tile, "cuda", math, layout), problem, blocks=found.blocks)
+            assert 0 < plan.launch.grid[0] <= found.blocks
 
 
 def in_phases(monkeypatch, tile, math, sizes, clusters=None):
@@ -193,7 +194,7 @@ def test_phases_of_a_are_told_from_its_sizes(math, monkeypatch):
     bias, c = (torch.ones(shape, dtype=gemm_ref.MATHS[math].out_dtype) for shape in (64, (50, 64)))
     names = {"stage": RUNG.id, "variant": "tile64", "math": math}
     copied = []
-    monkeypatch.setattr("gemm_ref.operands.copy_all", lambda *pairs: copied.append(len(pairs)) or copy_all(*pairs))
+    monkeypatch.setattr("gemm_ref.call.layout.copy_all", lambda *pairs: copied.append(len(pairs)) or copy_all(*pairs))
     assert torch.equal(cuda_kernels.gemm(a, b, bias=bias, **names), wanted.to(bias.dtype)) and not copied
     assert torch.equal(cuda_kernels.gemm(a, b, c=c, **names), wanted.to(bias.dtype)) and copied
 

@@ -10,7 +10,8 @@ import torch
 import cuda_kernels
 import gemm_ref
 from gemm_ref import Implementation, Problem, make_inputs, operands, ptx
-from gemm_ref.call import Call, settle
+from gemm_ref.call import Plan, layout
+from gemm_ref.call.choose import select_tile
 from tests.conftest import DEVICES
 from tests.matrices import in_turn
 
@@ -38,17 +39,16 @@ def test_shares_of_tiles_have_no_fault(tile, sizes):
     with ptx.watched(detectors := ptx.Detectors()):
         gemm_ref.check(cuda_kernels.gemm(a, b, stage="s14", variant=tile), a, b)
     item = Implementation(RUNG, tile, "cuda", "fp32")
-    assert settle(Call(item, Problem(*sizes)), a, b).launch.then and detectors.findings == ()
+    assert select_tile(Plan(item, Problem(*sizes)), a, b).launch.then and detectors.findings == ()
 
 
 def test_what_lies_behind_the_rows_of_a_copied_b_does_not_count(monkeypatch):
     def poisoned(x: torch.Tensor) -> torch.Tensor:
-        room = lined(x)
-        operands.whole_rows(room).fill_(torch.nan)
+        room = operands.padded_to_lines(x)
+        operands.with_padding(room).fill_(torch.nan)
         return room
 
-    lined = operands.lined
-    monkeypatch.setattr(operands, "lined", poisoned)
+    monkeypatch.setattr(layout, "COPIES", {**layout.COPIES, layout.LINES: poisoned})
     a, b = make_inputs(Problem(70, 67, 40), "integers")
     gemm_ref.check(cuda_kernels.gemm(a, b, stage="s14", variant="tile64_copied"), a, b, exact=True)
 

@@ -13,7 +13,7 @@ import torch
 import gemm_ref
 from cuda_kernels import launcher, source, tensor_map
 from gemm_ref import Problem, make_inputs
-from gemm_ref.call import validate
+from gemm_ref.call.validate import validate
 from gemm_ref.config import Box
 from gemm_ref.epilogue import Extras
 from gemm_ref.launch import cdiv

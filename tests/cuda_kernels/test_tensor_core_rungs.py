@@ -8,7 +8,8 @@ import torch
 import cuda_kernels
 import gemm_ref
 from cuda_kernels import source
-from gemm_ref import STAGES, Problem, call, make_inputs, ptx
+from gemm_ref import STAGES, Problem, make_inputs, ptx
+from gemm_ref.call import validate
 from tests.matrices import shifted
 
 RUNGS = ("s15_wmma", "s16_mma_sync")
@@ -69,7 +70,7 @@ def test_the_order_of_tiles_covers_each_once(tiles):
 @pytest.mark.parametrize("variant", STAGES["s18_warp_specialized"].variants_in("cuda"))
 def test_a_block_takes_tile_after_tile(variant, monkeypatch):
     """On two multiprocessors there are many for each block, and `waits` alone has each stored before the next."""
-    monkeypatch.setattr(call, "REFERENCE_SMS", 2)
+    monkeypatch.setattr(validate, "REFERENCE_SMS", 2)
     a, b = make_inputs(Problem(385, 513, 70, "bf16"), "integers", seed=7)
     with ptx.watched(detectors := ptx.Detectors()):
         gemm_ref.checked_run(gemm_of("s18_warp_specialized", variant, "bf16"), a, b, math="bf16", exact=True)

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 import gemm_ref
 from gemm_ref import Implementation, Problem, cdiv, choice
-from gemm_ref.call import Call, settle, validate
+from gemm_ref.call import Plan
+from gemm_ref.call.choose import select_tile
+from gemm_ref.call.validate import validate
 from gemm_ref.choice import costs, work
 from gemm_ref.config.hopper import clusters_at_once
 from gemm_ref.sass.occupancy import ARCHITECTURES, occupancy
@@ -199,17 +201,17 @@ def test_one_row_and_one_column_have_strips():
 
 def test_a_call_is_settled_once_its_operands_are_known():
     a, b = torch.zeros(40, 24), torch.zeros(24, 36)
-    call = validate(a, b, stage="s14")
-    assert call.implementation.variant == "default"
+    plan = validate(a, b, stage="s14")
+    assert plan.implementation.variant == "default"
     odd = torch.zeros(24, 35)  # whose rows are no whole vectors
-    wide, narrow = settle(call, a, b), settle(call, a, odd)
+    wide, narrow = select_tile(plan, a, b), select_tile(plan, a, odd)
     assert wide.implementation.config.COPY_N == 4
     assert narrow.implementation.config.COPY_N == 1 or narrow.implementation.config.ALIGN_B
-    asked = replace(call, implementation=replace(call.implementation, variant="tile64"))
-    assert settle(asked, a, b).implementation.variant == "tile64"
-    assert settle(asked, a, odd).implementation.variant in ("tile64_floats", "tile64_copied")
-    other = Call(Implementation(gemm_ref.get_stage("s12"), "wide", "cuda", "fp32"), Problem(8, 8, 8))
-    assert settle(other, a, b) is other
+    asked = replace(plan, implementation=replace(plan.implementation, variant="tile64"))
+    assert select_tile(asked, a, b).implementation.variant == "tile64"
+    assert select_tile(asked, a, odd).implementation.variant in ("tile64_floats", "tile64_copied")
+    other = Plan(Implementation(gemm_ref.get_stage("s12"), "wide", "cuda", "fp32"), Problem(8, 8, 8))
+    assert select_tile(other, a, b) is other
     with pytest.raises(ValueError, match="unknown variant of s14_register_banks 'tile65'"):
         validate(a, b, stage="s14", variant="tile65")
 

@@ -13,7 +13,8 @@ import torch
 import cuda_kernels
 import gemm_ref
 import triton_kernels
-from gemm_ref import STAGES, Config, Rung, call, validate
+from gemm_ref import STAGES, Config, Rung, validate
+from gemm_ref.call import validate as checks
 from gemm_ref.launch import REFERENCE_SMS
 from gemm_ref.rung import Tma
 
@@ -150,9 +151,9 @@ def test_operands_may_require_grad_where_there_is_no_grad_mode():
 
 def test_how_many_multiprocessors(monkeypatch):
     """A GPU is asked, and the reference GPU has an H200's; s13's splits and s18's grid depend on it alone."""
-    assert call.sms_of(torch.device("cpu")) == REFERENCE_SMS == 132
+    assert checks.sms_of(torch.device("cpu")) == REFERENCE_SMS == 132
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=78))
-    assert call.sms_of(torch.device("cuda", 0)) == 78
+    assert checks.sms_of(torch.device("cuda", 0)) == 78
     for sms in (REFERENCE_SMS, 78):
         deep = gemm_ref.get_stage("s13").launch(128, 128, 65536, sms=sms)
         assert sms // 2 < deep.grid[2] <= sms
@@ -213,17 +214,17 @@ def test_a_rung_this_gpu_cannot_run(monkeypatch):
     assert only.refusal((9, 0)) is None
     assert "needs compute capability 9.0 exactly; this GPU has 10.0" in only.refusal((10, 0))
 
-    monkeypatch.setattr(call, "get_stage", lambda name: only)
-    monkeypatch.setattr(call, "check_tensors", lambda a, b: None)
-    monkeypatch.setattr(call, "check_grad", lambda a, b: None)
+    monkeypatch.setattr(checks, "get_stage", lambda name: only)
+    monkeypatch.setattr(checks, "check_tensors", lambda a, b: None)
+    monkeypatch.setattr(checks, "check_grad", lambda a, b: None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     on_gpu = SimpleNamespace(shape=(4, 3), dtype=torch.float32, device=SimpleNamespace(type="cuda"))
     with pytest.raises(ValueError, match="s99_test needs compute capability 9.0 exactly; this GPU has 8.0"):
-        call.validate(on_gpu, SimpleNamespace(shape=(3, 5)), stage="s99_test")
+        validate(on_gpu, SimpleNamespace(shape=(3, 5)), stage="s99_test")
 
 
 def test_a_dialect_that_a_rung_lacks(monkeypatch):
-    monkeypatch.setattr(call, "get_stage", lambda n: _stage(dialects=("cuda",)))
+    monkeypatch.setattr(checks, "get_stage", lambda n: _stage(dialects=("cuda",)))
     with pytest.raises(ValueError, match="s99_test has no gluon kernel: it is written in cuda"):
         validate(A, B, stage="s99_test", dialect="gluon")
 

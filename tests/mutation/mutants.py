@@ -33,8 +33,9 @@ import gemm_ref
 import triton_kernels
 from cuda_kernels import reference_gpu, source
 from experiments.records.contenders import gemm_of
-from gemm_ref import Implementation, Problem, call, choice, ptx
+from gemm_ref import Implementation, Problem, choice, ptx
 from gemm_ref.build import BuildError
+from gemm_ref.call import Plan, validate
 from gemm_ref.config.hopper import PersistentConfig
 from gemm_ref.launch import REFERENCE_SMS
 from gemm_ref.rung import Rung
@@ -144,7 +145,7 @@ def _run(implementation: Implementation, problem: Problem, shifted: str, *observ
     try:
         with (
             ptx.watched(detectors, *observers),
-            mock.patch.object(call, "REFERENCE_SMS", sms),
+            mock.patch.object(validate, "REFERENCE_SMS", sms),
             mock.patch.object(choice, "choose", functools.partial(_choose, choice.choose)),
         ):
             gemm_ref.checked_run(fn, a, b, math=problem.math, exact=True, config=implementation.config)
@@ -208,7 +209,7 @@ def _that_run(implementation: Implementation) -> tuple[Implementation, ...]:
     """The kernels that run at the sizes: tiles, and forms of them, by who stores C and how A is read."""
     found: dict[Implementation, None] = {}
 
-    def record(ran: call.Call, *matrices: object) -> None:
+    def record(ran: Plan, *matrices: object) -> None:
         found[ran.implementation] = None
 
     with (

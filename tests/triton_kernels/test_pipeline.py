@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from gemm_ref import Implementation, Problem, get_stage
-from gemm_ref.call import Call
+from gemm_ref.call import Plan
 from tests.triton_kernels.harness import body, compiled, opcodes_in, product_layout, shared_accesses, ttgir, worst
 
 pytest.importorskip("triton")
@@ -75,9 +75,9 @@ def test_triton_keeps_one_buffer_fewer_than_num_stages():
     from triton_kernels import launcher, s10_double_buffer
 
     stage = get_stage("s10")
-    call = Call(Implementation(stage, "one_block", "triton", "fp32"), Problem(4096, 4096, 4096))
+    plan = Plan(Implementation(stage, "one_block", "triton", "fp32"), Problem(4096, 4096, 4096))
     a = torch.empty((4096, 4096), device="meta")
-    kernel = launcher.prepare(s10_double_buffer._gemm_kernel, call, num_stages=2)(a, a, a)
+    kernel = launcher.prepare(s10_double_buffer._gemm_kernel, plan, num_stages=2)(a, a, a)
     assert "!ttg.memdesc<1x128x16xf32" in kernel.asm["ttgir"]
     assert kernel.metadata.shared == SLICE_BYTES
 

@@ -9,7 +9,8 @@ import torch
 
 import triton_kernels
 from gemm_ref import MATHS, Implementation, Problem, get_stage, make_inputs
-from gemm_ref.call import Call, settle
+from gemm_ref.call import Plan
+from gemm_ref.call.choose import select_tile
 from gemm_ref.epilogue import Extras
 from gemm_ref.operands import as_layout
 
@@ -62,15 +63,15 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
     rung = get_stage(stage)
     variant, epilogue = rung.find_variant("default", dialect), extras.epilogue(MATHS[math].out_dtype)
     implementation = Implementation(rung, variant, dialect, math, problem.b_layout, epilogue)
-    call = settle(Call(implementation, problem), *matrices[:2])
-    if call.blocks is not None:
-        call = replace(call, blocks=7)  # which share tiles, so that there is a second kernel
-    triton_kernels.kernel_module(implementation).prepare(call, *matrices)(*matrices, extras)
+    plan = select_tile(Plan(implementation, problem), *matrices[:2])
+    if plan.blocks is not None:
+        plan = replace(plan, blocks=7)  # which share tiles, so that there is a second kernel
+    triton_kernels.kernel_module(implementation).prepare(plan, *matrices)(*matrices, extras)
     named = dict(zip(("A", "B", "C", "partials"), (*matrices, torch.zeros(4)), strict=True))
     room = torch.zeros(4), torch.zeros(7, dtype=torch.int32)  # where a rung adds shares in its one kernel
     for prepared in made:
         given = []
-        turned = "left" in prepared._names and call.implementation.transpose_c
+        turned = "left" in prepared._names and plan.implementation.transpose_c
         a, b, c = matrices
         operands = (*((b, a) if turned else (a, b)), c, *room)[: len(prepared._names)]
         if not prepared._describe:

@@ -23,8 +23,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher
+from gemm_ref.call import Launcher, Plan
 from gemm_ref.config.cuda_cores import VECTOR
 from triton_kernels import launcher
 from triton_kernels.gluon.layouts import steps, warp_layout
@@ -232,16 +231,16 @@ def _add_kernel(
     gl.store(c_ptr + row * N + col, total, mask=(i < BLOCK_M * BLOCK_N) & (row < M) & (col < N))
 
 
-def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernels on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
-    problem, shape = call.problem, call.launch
-    whole = problem.k % call.implementation.config.BLOCK_K == 0
+def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernels on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
+    problem, shape = plan.problem, plan.launch
+    whole = problem.k % plan.implementation.config.BLOCK_K == 0
     names = "A", "B", "C", "partials"
     early = launcher.early(a)
-    multiply = launcher.prepare(_gemm_kernel, call, num_stages=1, names=names, WHOLE_SLICES=whole, **early)
+    multiply = launcher.prepare(_gemm_kernel, plan, num_stages=1, names=names, WHOLE_SLICES=whole, **early)
     if shape.then is None:
         return launcher.dealt(multiply, None, 0)
-    constants = call.implementation.config.constants()
+    constants = plan.implementation.config.constants()
     constants = {name: constants[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "COPY_N", "GROUP_M")}
     sizes = problem.m, problem.n, problem.k, shape.parts
     constants |= {"launch_pdl": bool(early["EARLY"]), **early}

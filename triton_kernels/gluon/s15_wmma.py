@@ -14,8 +14,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher
+from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 from triton_kernels.descriptors import block_k
 from triton_kernels.gluon.ampere import copies_chunks, copy_layout, copy_slice, fragments, slice_layout, sums_layout
@@ -78,6 +77,6 @@ def _gemm_kernel(
     gl.store(c_ptr + c_row * N + c_col, acc.to(c_ptr.dtype.element_ty), mask=(c_row < M) & (c_col < N))
 
 
-def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
-    return launcher.prepare(_gemm_kernel, call, num_stages=1, BLOCK_K=block_k(call), CHUNKS=copies_chunks(a, b))
+def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
+    return launcher.prepare(_gemm_kernel, plan, num_stages=1, BLOCK_K=block_k(plan), CHUNKS=copies_chunks(a, b))

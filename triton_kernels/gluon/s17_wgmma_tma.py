@@ -15,8 +15,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher
+from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 from triton_kernels.descriptors import Descriptor, block_k, describe, describe_operands
 from triton_kernels.gluon.hopper import PIECES, SWIZZLE, as_kn, load_slice, scaled, store_tile, sums_layout, swizzled
@@ -68,11 +67,11 @@ def _gemm_kernel(
     tma.store_wait(0)  # shared memory lives as long as its block
 
 
-def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
-    rows = call.implementation.config.BLOCK_M
+def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
+    rows = plan.implementation.config.BLOCK_M
 
     def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Descriptor, ...]:
-        return *describe_operands(call, a, b, swizzled), describe(c, rows, SWIZZLE // c.itemsize, swizzled(c.dtype))
+        return *describe_operands(plan, a, b, swizzled), describe(c, rows, SWIZZLE // c.itemsize, swizzled(c.dtype))
 
-    return launcher.prepare(_gemm_kernel, call, num_stages=1, BLOCK_K=block_k(call), describe=described)
+    return launcher.prepare(_gemm_kernel, plan, num_stages=1, BLOCK_K=block_k(plan), describe=described)

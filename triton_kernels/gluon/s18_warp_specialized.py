@@ -14,8 +14,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher
+from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 from triton_kernels.descriptors import Descriptor, block_k, describe, describe_operands
 from triton_kernels.gluon.hopper import PIECES, SWIZZLE, as_kn, load_slice, scaled, store_tile, sums_layout, swizzled
@@ -105,11 +104,11 @@ def _gemm_kernel(
     ], [4, 1], [CONSUMER_REGISTERS, PRODUCER_REGISTERS])  # fmt: skip
 
 
-def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
+def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
 
     def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Descriptor, ...]:
-        return *describe_operands(call, a, b, swizzled), describe(c, WGMMA_M, SWIZZLE // c.itemsize, swizzled(c.dtype))
+        return *describe_operands(plan, a, b, swizzled), describe(c, WGMMA_M, SWIZZLE // c.itemsize, swizzled(c.dtype))
 
-    more = {"num_stages": 1, "num_warps": WARPGROUP, "BLOCK_K": block_k(call)}
-    return launcher.prepare(_gemm_kernel, call, describe=described, **more)
+    more = {"num_stages": 1, "num_warps": WARPGROUP, "BLOCK_K": block_k(plan)}
+    return launcher.prepare(_gemm_kernel, plan, describe=described, **more)

@@ -17,8 +17,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher
+from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 from triton_kernels.descriptors import Operand, block_k, describe, describe_operands
 from triton_kernels.gluon.finish import finished
@@ -194,18 +193,18 @@ def _gemm_kernel(
         ], [1], [PRODUCER_REGISTERS])  # fmt: skip
 
 
-def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
-    config, turned = call.implementation.config, call.implementation.transpose_c
+def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
+    config, turned = plan.implementation.config, plan.implementation.transpose_c
     piece = min(config.BLOCK_N, TRANSPOSED_ROWS if turned else 128 // c.itemsize)  # columns of what is multiplied
 
     def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
         rows, columns = (piece, WGMMA_M.value) if turned else (WGMMA_M.value, piece)
-        by_threads = call.implementation.c_by_threads
+        by_threads = plan.implementation.c_by_threads
         of_c = c if by_threads else describe(c, rows, columns, swizzled(c.dtype, columns))
-        return *describe_operands(call, a, b, swizzled, turned), of_c
+        return *describe_operands(plan, a, b, swizzled, turned), of_c
 
     return launcher.prepare_shared(
-        _gemm_kernel, call, a.device, describe=described, turned=turned, num_stages=1, num_warps=WARPGROUP,
-        other_warps=call.launch.num_warps - WARPGROUP, BLOCK_K=block_k(call), PIECE=piece,
+        _gemm_kernel, plan, a.device, describe=described, turned=turned, num_stages=1, num_warps=WARPGROUP,
+        other_warps=plan.launch.num_warps - WARPGROUP, BLOCK_K=block_k(plan), PIECE=piece,
     )  # fmt: skip

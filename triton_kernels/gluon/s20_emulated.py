@@ -14,8 +14,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
-from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher
+from gemm_ref.call import Launcher, Plan
 from gemm_ref.compute import MATHS, WIDE
 from gemm_ref.operands.split import Split
 from triton_kernels import launcher
@@ -282,11 +281,11 @@ def _gemm_kernel(
         ], [1], [PRODUCER_REGISTERS])  # fmt: skip
 
 
-def prepare(call: Call, a: Split, b: Split, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on operands like a and b, and a matrix like c (M, N): `gemm_ref.call.plan.Prepare`."""
-    config, mode = call.implementation.config, MATHS[call.problem.math]
+def prepare(plan: Plan, a: Split, b: Split, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on operands like a and b, and a matrix like c (M, N): `gemm_ref.call.Prepare`."""
+    config, mode = plan.implementation.config, MATHS[plan.problem.math]
     depth = config.BLOCK_K_BYTES // mode.part_dtype.itemsize
-    turned = call.implementation.transpose_c
+    turned = plan.implementation.transpose_c
     piece = min(config.BLOCK_N, TRANSPOSED_ROWS if turned else SWIZZLE // c.itemsize)  # columns of what is multiplied
 
     def layout(columns: int) -> gl.NVMMASharedLayout:
@@ -294,12 +293,12 @@ def prepare(call: Call, a: Split, b: Split, c: torch.Tensor) -> Launcher:
 
     def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
         rows, across = (piece, WGMMA_M.value) if turned else (WGMMA_M.value, piece)
-        by_threads = call.implementation.c_by_threads
+        by_threads = plan.implementation.c_by_threads
         of_c = c if by_threads else describe(c, rows, across, swizzled(c.dtype, across))
-        return *describe_parts(call, a, b, depth, layout, turned), of_c
+        return *describe_parts(plan, a, b, depth, layout, turned), of_c
 
     return launcher.prepare_split(
-        _gemm_kernel, call, a, b, describe=described, turned=turned, num_stages=1, num_warps=WARPGROUP,
-        other_warps=call.launch.num_warps - WARPGROUP, BLOCK_K=depth, STAGES=config.NUM_STAGES // mode.parts,
+        _gemm_kernel, plan, a, b, describe=described, turned=turned, num_stages=1, num_warps=WARPGROUP,
+        other_warps=plan.launch.num_warps - WARPGROUP, BLOCK_K=depth, STAGES=config.NUM_STAGES // mode.parts,
         PIECE=piece,
     )  # fmt: skip

@@ -81,7 +81,7 @@ class PythonFile(Subject):
         chosen = None
         for form in tried:
             trial = self._try()
-            if trial.right or diagnose.finish(self, trial).finish:
+            if trial.right or diagnose.finish(self, trial).has_epilogue:
                 chosen = form
                 break
             chosen = chosen or (None if trial.refusal else form)

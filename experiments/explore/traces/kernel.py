@@ -15,7 +15,8 @@ from experiments.explore.traces.tables import Tables, staged_bytes
 from experiments.records.contenders import gemm_of
 from experiments.records.source_lines import kernel_file
 from gemm_ref import Implementation, Problem, ptx
-from gemm_ref.call import Call, settle
+from gemm_ref.call import Plan
+from gemm_ref.call.choose import select_tile
 from gemm_ref.compute import MATHS
 from gemm_ref.config.cuda_cores import MIN_SLICES
 from gemm_ref.inputs import aligned
@@ -115,12 +116,12 @@ def _run(item: Implementation, problem: Problem, operands: Operands, again: bool
     item = item.first_tile  # not what such small sizes choose
     a, b = operands
     c = aligned(torch.empty(problem.m, problem.n, dtype=MATHS[problem.math].out_dtype))
-    launch = settle(Call(item, problem), a, b).launch
+    launch = select_tile(Plan(item, problem), a, b).launch
     # a kernel may compute C transposed, and call A and B something else
     names: dict[int, str] = {}
     for name, x in zip("AB", operands, strict=True):
         if isinstance(x, Split):
-            names |= {x.whole.data_ptr(): f"{name} in fp32", x.parts.data_ptr(): name}
+            names |= {x.matrix.data_ptr(): f"{name} in fp32", x.parts.data_ptr(): name}
         else:
             names[x.data_ptr()] = name
     watcher = Watcher(shown_block(launch), names, again)

@@ -18,7 +18,7 @@ import torch
 from experiments.explore.traces.record import NOWHERE
 from gemm_ref.compute import MATHS
 from gemm_ref.inputs import aligned
-from gemm_ref.operands.split import Operand, Split, splitting
+from gemm_ref.operands.split import Operand, Split, split_operands
 from gemm_ref.problem import Problem
 
 EXACT = 256  # all integers up to it are exact in bfloat16, the coarsest type of C
@@ -104,7 +104,7 @@ class Ids:
         a[:, :2], b[:2] = (places, digits) if column else (digits.T, places[:, None])
         math = MATHS[self.problem.math]
         if math.parts > 1:
-            return splitting(self.problem.b_layout, math.name)(torch.from_numpy(a), torch.from_numpy(b))
+            return split_operands(torch.from_numpy(a), torch.from_numpy(b), self.problem.b_layout, math.name)
         return self._laid_out(*(torch.from_numpy(x).to(math.dtype) for x in (a, b)))
 
     def _laid_out(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

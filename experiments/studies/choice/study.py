@@ -37,7 +37,8 @@ from experiments.records.request import DEFAULT, FULL, Request
 from experiments.records.rows import PASS
 from experiments.studies.choice.row import ChoiceRow
 from gemm_ref import choice
-from gemm_ref.call import copies_vectors, sms_of
+from gemm_ref.call.choose import has_vectors
+from gemm_ref.call.validate import sms_of
 from gemm_ref.inputs import meta_operands
 
 NAME = "choice"
@@ -115,7 +116,7 @@ def tried(rung: Contender, problem: gemm_ref.Problem, sms: int, effort: Effort, 
     sms, gpu: as for `gemm_ref.choice.choose`.
     """
     assert rung.kernel
-    vectors = copies_vectors(rung.dialect, *meta_operands(problem, False)[:2])
+    vectors = has_vectors(rung.dialect, *meta_operands(problem, False)[:2])
     problem = choice.select_phases(rung.kernel.stage, rung.dialect, problem, sms, gpu)
     asked = rung.kernel.stage, rung.dialect, problem, sms, vectors, gpu
     found, taken = choice.predict_all(*asked), choice.choose(*asked)

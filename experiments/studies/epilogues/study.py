@@ -34,7 +34,8 @@ from experiments.records.request import Request
 from experiments.records.rows import COLD, FAIL, Row
 from experiments.studies.epilogues.row import EpilogueRow
 from gemm_ref.baselines.products import fp32_products
-from gemm_ref.call import settle, validate
+from gemm_ref.call.choose import select_tile
+from gemm_ref.call.validate import validate
 from gemm_ref.epilogue import Extras, apply
 
 NAME = "epilogues"
@@ -148,7 +149,7 @@ class Finish(Product):
             return super().verify(fn, inputs)
         a, b, mode = inputs.a, inputs.b, gemm_ref.MATHS[self.problem.math]
         try:
-            c = fn(a, b, out=a.new_empty(self.problem.m, self.problem.n, dtype=mode.out_dtype), **self.extras.given)
+            c = fn(a, b, out=a.new_empty(self.problem.m, self.problem.n, dtype=mode.out_dtype), **self.extras.specified)
             wanted = apply(inputs.oracle.on(a.device, "product"), self.extras)
             error = float((c.double() - wanted).norm() / wanted.norm())
         except Exception as broken:
@@ -201,4 +202,4 @@ def _kernel(entry: Finish) -> gemm_ref.Implementation:
     call = validate(
         *operands, stage=item.stage.id, dialect=item.dialect, variant=item.variant, math=item.math, **extras
     )
-    return settle(call, *operands).implementation
+    return select_tile(call, *operands).implementation

@@ -38,7 +38,9 @@ from experiments.studies.shared.chains import CHAINS, Adds
 from experiments.studies.shared.dot_vectors import random_vectors
 from experiments.studies.shared.dots import DOTS, Dots, modelled, on_gpu
 from gemm_ref import choice
-from gemm_ref.call import Call, gpu_of, settle, sms_of
+from gemm_ref.call import Plan
+from gemm_ref.call.choose import select_tile
+from gemm_ref.call.validate import gpu_of, sms_of
 from gemm_ref.operands import layout_of
 
 NAME = "rounding"
@@ -114,7 +116,7 @@ def _dealt(contender: Contender, inputs: Inputs, device: str) -> str:
     layouts, on = item.stage.reads_b(item.math, item.dialect), torch.device(device)
     problem = replace(inputs.problem, b_layout=layout_of(inputs.b, layouts))
     problem = choice.select_phases(item.stage, item.dialect, problem, sms_of(on), gpu_of(on))
-    call = settle(Call(item, problem, sms_of(on), gpu=gpu_of(on)), inputs.a, inputs.b)
+    call = select_tile(Plan(item, problem, sms_of(on), gpu=gpu_of(on)), inputs.a, inputs.b)
     phases = f" in {problem.a_phases} phases" if problem.a_phases > 1 else ""
     return f"{call.implementation.variant} x{call.blocks}{phases}"
 

@@ -15,7 +15,7 @@ from experiments.records.contenders import gemm_of
 from gemm_ref import Problem, ptx
 from gemm_ref.compute import EMULATED, MATHS
 from gemm_ref.inputs import aligned, make_inputs
-from gemm_ref.operands.split import Split, splitting
+from gemm_ref.operands.split import Split, split_operands
 from gemm_ref.ptx.text.dtypes import per_lane
 
 MOST_BYTES = 60_000
@@ -46,7 +46,7 @@ def run(implementation, *observers):
     problem = kernel.problem_of(implementation)
     a, b = make_inputs(problem)
     a, b = aligned(a), aligned(b) if problem.b_layout == "kn" else aligned(b.t().contiguous()).t()
-    a, b = splitting(problem.b_layout, problem.math)(a, b) if problem.math in EMULATED else (a, b)
+    a, b = split_operands(a, b, problem.b_layout, problem.math) if problem.math in EMULATED else (a, b)
     with ptx.watched(*observers):
         c = gemm_of(implementation.first_tile)(a, b)
     return *(x.parts.flatten(0, 1) if isinstance(x, Split) else x for x in (a, b)), c

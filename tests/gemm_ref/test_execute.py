@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import gemm_ref
-from gemm_ref.call import plan
+from gemm_ref.call import Plan, execute
 from gemm_ref.epilogue import Extras, apply
-from gemm_ref.operands import LINE_BYTES, copy_all
+from gemm_ref.operands import LINE_BYTES
+from gemm_ref.operands.lay_out import copy_all
 from tests.matrices import apart, by_columns, in_wider, shifted
 
 NAMES = {"stage": "s08_vectorized", "dialect": "cuda", "variant": "default", "math": None}
@@ -22,17 +23,17 @@ class Backend:
     """It has torch multiply, and counts what it is asked for."""
 
     def __init__(self) -> None:
-        self.calls: list[gemm_ref.Call] = []
+        self.plans: list[Plan] = []
         self.strides_of_b: list[tuple[int, ...]] = []
 
-    def prepare(self, call, a, b, c):
-        self.calls.append(call)
+    def prepare(self, plan, a, b, c):
+        self.plans.append(plan)
         self.strides_of_b.append(b.stride())
         strides = a.stride(), b.stride(), c.stride()
-        rows_of_b = b if call.problem.b_layout == "kn" else b.t()
+        rows_of_b = b if plan.problem.b_layout == "kn" else b.t()
         assert a.stride(1) == c.stride(1) == 1 and (rows_of_b.stride(1) == 1 or rows_of_b.shape[1] < 2)
 
-        epilogue = call.implementation.epilogue
+        epilogue = plan.implementation.epilogue
 
         def launch(a, b, c, extras):
             assert (a.stride(), b.stride(), c.stride()) == strides, "not like those that it was prepared for"
@@ -45,13 +46,13 @@ class Backend:
 
     def __call__(self, a, b, out=None, **more):
         names = {name: more.pop(name) for name in NAMES if name in more}
-        return plan.run(a, b, out, self.prepare, **{**NAMES, **names}, extras=Extras(**more))
+        return execute.run(a, b, out, self.prepare, **{**NAMES, **names}, extras=Extras(**more))
 
 
 @pytest.fixture
 def gemm(monkeypatch) -> Backend:
     """Its plans are kept, as those of calls on a GPU are."""
-    monkeypatch.setattr(plan, "_on_gpu", lambda a: isinstance(a, torch.Tensor))
+    monkeypatch.setattr(execute, "_is_on_gpu", lambda a: isinstance(a, torch.Tensor))
     return Backend()
 
 
@@ -66,7 +67,7 @@ def test_the_second_call_is_not_planned_again(gemm):
         a, b = matrices(seed=seed)
         c = gemm(a, b)
         assert torch.equal(c, a @ b) and c.data_ptr() not in (a.data_ptr(), b.data_ptr())
-    assert len(gemm.calls) == 1
+    assert len(gemm.plans) == 1
 
 
 @pytest.mark.parametrize(("stage", "first", "columns", "in_place"), [
@@ -78,7 +79,7 @@ def test_columns_of_a_wider_matrix_are_stored_to_by_the_unit(gemm, monkeypatch, 
     arena, stored = torch.zeros(8, 64, dtype=torch.bfloat16), []
     out = arena[:, first : first + columns]
     prepare = gemm.prepare
-    monkeypatch.setattr(gemm, "prepare", lambda call, a, b, c: stored.append(c) or prepare(call, a, b, c))
+    monkeypatch.setattr(gemm, "prepare", lambda plan, a, b, c: stored.append(c) or prepare(plan, a, b, c))
     for _ in range(2):
         assert gemm(a, b, out, stage=gemm_ref.get_stage(stage).id) is out and torch.equal(out, a @ b)
         assert arena.count_nonzero() == out.count_nonzero()
@@ -91,15 +92,15 @@ def test_who_stores_c_depends_on_its_rows(gemm, stage, n, by_threads):
     a, b = matrices(n=n, k=8, dtype=torch.bfloat16)
     out = torch.empty(8, n, dtype=torch.bfloat16)
     assert gemm(a, b, out, stage=gemm_ref.get_stage(stage).id) is out and torch.equal(out, a @ b)
-    (call,) = gemm.calls
-    assert call.implementation.c_by_threads == by_threads
+    (plan,) = gemm.plans
+    assert plan.implementation.c_by_threads == by_threads
 
 
 def test_for_the_reference_gpu_every_call_is_planned():
     gemm = Backend()
     for _ in range(2):
         gemm(*matrices())
-    assert len(gemm.calls) == 2
+    assert len(gemm.plans) == 2
 
 
 A, B = matrices()
@@ -168,13 +169,13 @@ def test_all_that_a_plan_depends_on_is_its_key(gemm):
     for round_ in range(2):
         for name, (operands, more) in OTHERS.items():
             a, b, *out = operands
-            planned = len(gemm.calls)
+            planned = len(gemm.plans)
             c = gemm(*operands, **more)
             extras = Extras(**{key: x for key, x in more.items() if key in Extras._fields})
             assert torch.equal(c, apply(a.double() @ b.double(), extras).to(c.dtype)), name
             assert not out or c is out[0]
             launched = c.numel() > 0 and not (more and a.shape[1] == 0)
-            assert len(gemm.calls) - planned == (launched and round_ == 0), name
+            assert len(gemm.plans) - planned == (launched and round_ == 0), name
 
 
 def test_grad_mode_is_part_of_the_key(gemm):
@@ -182,7 +183,7 @@ def test_grad_mode_is_part_of_the_key(gemm):
     with torch.no_grad():
         for _ in range(2):
             assert torch.equal(gemm(a, b), A @ B)
-    assert len(gemm.calls) == 1
+    assert len(gemm.plans) == 1
     for operands in ((a, B), (A, b)):
         with pytest.raises(ValueError, match="requires grad"):
             gemm(*operands)
@@ -198,7 +199,7 @@ def test_what_guards_memory_is_looked_at_in_every_call(gemm):
         with pytest.raises(ValueError, match=f"out shares memory with {name}"):
             gemm(a, b, arena[first : first + 96].view(8, 12))
     gemm(a, b, arena[112:208].view(8, 12))  # right after b
-    assert len(gemm.calls) == 1
+    assert len(gemm.plans) == 1
 
 
 @pytest.mark.parametrize(
@@ -226,7 +227,7 @@ def test_alpha_and_beta_are_no_part_of_a_plan(gemm):
     for alpha, beta in ((2.0, 0.5), (3, 4), (0.0, torch.nan)):
         c = gemm(A, B, c=C, alpha=alpha, beta=beta, **S19)
         assert torch.allclose(c, alpha * (A @ B) + beta * C, equal_nan=True)
-    assert len(gemm.calls) == 1
+    assert len(gemm.plans) == 1
 
 
 def test_c_may_be_out_but_no_other_part_of_it(gemm):
@@ -246,7 +247,7 @@ def test_c_may_be_out_but_no_other_part_of_it(gemm):
 
 def test_what_must_be_copied_is_copied_at_once_and_the_product_starts_early(gemm, monkeypatch):
     copied = []
-    monkeypatch.setattr("gemm_ref.operands.copy_all", lambda *pairs: copied.append(len(pairs)) or copy_all(*pairs))
+    monkeypatch.setattr("gemm_ref.call.layout.copy_all", lambda *pairs: copied.append(len(pairs)) or copy_all(*pairs))
     odd, wide = matrices(7, 9, 5), (in_wider(A), in_wider(B))
     for stage, operands, copies in (
         ("s17", wide, 1),  # B along k
@@ -266,24 +267,24 @@ def test_what_must_be_copied_is_copied_at_once_and_the_product_starts_early(gemm
         copied.clear()
         a, b = operands
         assert torch.equal(gemm(a, b, stage=stage, math="fp32" if stage in ("s08", "s14") else "tf32"), a @ b)
-        assert copied == 2 * [copies] * (copies > 0), "once for the plan, and once in the call"
-        assert gemm.calls[-1].early == (copies > 0 and stage in ("s14", "s19"))
+        assert copied == [copies] * (copies > 0)
+        assert gemm.plans[-1].early == (copies > 0 and stage in ("s14", "s19"))
 
 
 def test_an_odd_b_is_copied_to_lines_for_the_tiles_that_want_it(gemm):
     a, b = matrices(7, 9, 5)
     assert torch.equal(gemm(a, b, stage="s14", variant="tile64_copied"), a @ b)
-    (call,) = gemm.calls
-    assert call.implementation.variant == "tile64_copied" and call.early
+    (plan,) = gemm.plans
+    assert plan.implementation.variant == "tile64_copied" and plan.early
     assert [strides[0] * b.itemsize % LINE_BYTES for strides in gemm.strides_of_b] == [0]
 
 
 def test_the_number_of_plans_is_bounded(gemm):
-    plan._place_of.cache_clear()
-    for m in range(1, plan.MOST_PLANS + 50):
+    execute._entry_of.cache_clear()
+    for m in range(1, execute.MOST_PLANS + 50):
         a = torch.ones(m, 1)
         assert torch.equal(gemm(a, torch.ones(1, 1)), a)
-    assert plan._place_of.cache_info().currsize == plan.MOST_PLANS
+    assert execute._entry_of.cache_info().currsize == execute.MOST_PLANS
     assert torch.equal(gemm(torch.ones(1, 1), torch.ones(1, 1)), torch.ones(1, 1))  # planned again
 
 
