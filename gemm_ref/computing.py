@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gemm_ref.call import Plan as Plan
 from gemm_ref.call.execute import run as run
-from gemm_ref.call.validate import Plan as Plan
 from gemm_ref.call.validate import validate as validate
 from gemm_ref.correct import Accuracy as Accuracy
 from gemm_ref.correct import WrongResult as WrongResult
