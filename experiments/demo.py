@@ -21,8 +21,7 @@ from rich.text import Text
 import gemm_ref
 from experiments import doctor
 from experiments.bench.verify import describe
-from experiments.check import faults
-from experiments.check.report import Fault
+from experiments.check.faults import Fault, find_faults, without_instruction
 from experiments.check.subject import PLAIN, Scales, Subject
 from experiments.check.trial import Trial, attempt
 from experiments.records.contenders import gemm_of
@@ -38,23 +37,27 @@ WIDTH = 100  # columns at most: longer lines are hard to read
 PLANTED = {"barrier": "a synchronisation", "bound": "a condition"}  # what is broken, by the kind of mutant
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RungSubject(Subject):
-    """One kernel of the ladder, or a changed copy of it, as what can be checked."""
+    """One kernel of the ladder, or a changed copy of it, as a subject of `experiments.check`."""
 
-    def __init__(self, item: Implementation, gemm: Callable[..., torch.Tensor]) -> None:
-        self.dialect, self.math, self.name = item.dialect, item.math, item.stage.id
-        self.tile = item.config.BLOCK_M, item.config.BLOCK_N
-        self._gemm = gemm
+    gemm: Callable[..., torch.Tensor]
+
+    @staticmethod
+    def of(item: Implementation, gemm: Callable[..., torch.Tensor]) -> RungSubject:
+        """Returns the kernel of a rung."""
+        tile = item.config.BLOCK_M, item.config.BLOCK_N
+        return RungSubject(name=item.stage.id, dialect=item.dialect, math=item.math, tile=tile, gemm=gemm)
 
     @property
     def how(self) -> str:
         return f"{self.name} in {DIALECTS[self.dialect].title}"
 
     def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
-        self._gemm(a, b, out=c)
+        self.gemm(a, b, out=c)
 
     def gpu_call(self, problem: Problem) -> Callable[..., torch.Tensor]:
-        return self._gemm
+        return self.gemm
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ class _Demo:
             return Run(item, missing=missing)
         counter, is_default = ptx.Counter(), item in self._items
         try:
-            rung = RungSubject(item, gemm_of(item))
+            rung = RungSubject.of(item, gemm_of(item))
             ragged = [attempt(rung, self.ragged, "normal", detect=True)] if is_default else []
             whole = attempt(rung, self.whole, "normal", detect=is_default, observers=(counter,))
         except Exception as error:  # a kernel that breaks off is a line, and the others go on
@@ -189,9 +192,9 @@ class _Demo:
         from cuda_kernels import gemm_of_ptx
 
         self._say(Text(f"{planted.title}, line {planted.line}: {planted.change}"), 2)
-        rung = RungSubject(item, gemm_of_ptx(item, planted.compiled.result()[0]))
+        rung = RungSubject.of(item, gemm_of_ptx(item, planted.compiled.result()[0]))
         trial = attempt(rung, self.ragged, "normal", detect=True)
-        told = faults.found(trial, planted.quote)
+        told = find_faults(trial, planted.quote)
         if told:
             self._show_fault(told[0])
         elif trial.wrong:
@@ -207,7 +210,7 @@ class _Demo:
             self._say(Text(fault.quote, style="cyan"), 6)
         if fault.other_quote:
             self._say(Text(f"{fault.other_quote}  (line {fault.other_line})", style="cyan"), 6)
-        self._say(Text(faults.plain(fault.text)), 6)
+        self._say(Text(without_instruction(fault.text)), 6)
 
     def _show_answer(self) -> None:
         from experiments.publish.answer import Answer  # with pandas and scipy

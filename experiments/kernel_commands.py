@@ -80,9 +80,9 @@ def check(
             raise UsageError(f"{html} is a folder: --html takes the name of a file")
 
     from experiments.check.command import check as run_check
-    from experiments.check.cuda.cuda_file import Options
     from experiments.check.report import Report
     from experiments.check.show import show
+    from experiments.check.subject import Options
     from gemm_ref.build import BuildError
 
     folders, defines = tuple(include or ()), tuple(define or ())

@@ -4,46 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from experiments.check.cuda.cuda_file import CudaKernel, Options
-from experiments.check.examine import Examination
+from experiments.check.checker import Checker
+from experiments.check.cuda.bind import KernelFile
+from experiments.check.cuda.launch_sources import infer_kernel
 from experiments.check.report import Report
-from experiments.check.settle import settle
-from experiments.check.subject import Subject
+from experiments.check.subject import Options, Subject
 from experiments.check.trial import CannotCheck
 from experiments.records.request import Request, UsageError
 from gemm_ref import Problem
 from gemm_ref.build import BuildError
 
-MOST_PRODUCTS = 10**8  # of a --size: half a minute with the detectors
+MAX_PRODUCTS = 10**8  # of a --size: half a minute with the detectors
 
 
 def check(path: Path, options: Options, request: Request) -> Report:
-    """Raises UsageError where the file or the options cannot be understood, or the kernel not be carried out here."""
+    """Raises UsageError where the file or the options are not understood, or the kernel cannot be run here."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder: pass the file that holds the kernel")
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
+    start = time.perf_counter()
     try:
         subject = open_file(path, options, request.problems)
-        for problem in request.problems:
-            if problem.flops > 2 * MOST_PRODUCTS:
-                raise UsageError(
-                    f"size {problem} has {problem.flops // 2:.2g} multiply-adds, which take the reference GPU minutes: "
-                    f"pass a smaller --size, of {MOST_PRODUCTS:.2g} at most"
-                )
-            if problem.k > subject.deepest:
-                raise UsageError(
-                    f"size {problem} is too deep: in {subject.math} sums are exact up to K = {subject.deepest}"
-                )
-            if problem.flops == 0:
-                raise UsageError(f"there is nothing to compute at size {problem}")
-        subject.intended = options.math
-        start = time.perf_counter()
-        if isinstance(subject, CudaKernel):
-            subject = settle(subject, layout=not options.layout)
-        report = Examination(subject, request.problems).run()
+        checker = Checker(replace(subject, intended_math=options.math), request.problems)
+        report = checker.run()
         report.seconds = time.perf_counter() - start
     except CannotCheck as error:
         raise UsageError(
@@ -52,18 +39,30 @@ def check(path: Path, options: Options, request: Request) -> Report:
     except BuildError as error:
         raise UsageError(str(error)) from error
     if request.device == "cuda":
-        from experiments.check import place
+        from experiments.check import ranking
 
-        place.rank(subject, report, request.problems)
+        ranking.rank(checker.subject, report, request.problems)
     return report
 
 
 def open_file(path: Path, options: Options, problems: Sequence[Problem] = ()) -> Subject:
-    """The kernel in a .cu or a .py, which is to be run at these sizes if there are any. Raises UsageError."""
+    """Returns the kernel in a .cu or a .py, which is to be run at these sizes if there are any. Raises UsageError."""
+    for problem in problems:
+        if problem.flops > 2 * MAX_PRODUCTS:
+            raise UsageError(
+                f"size {problem} has {problem.flops // 2:.2g} multiply-adds, which take the reference GPU minutes: "
+                f"pass a smaller --size, of {MAX_PRODUCTS:.2g} at most"
+            )
+        if problem.flops == 0:
+            raise UsageError(f"there is nothing to compute at size {problem}")
     if path.suffix == ".py":
-        from experiments.check.python.python_file import PythonFile
+        from experiments.check.python.python_file import open_python
 
-        return PythonFile(path, options, problems)
-    if path.suffix not in (".cu", ".cuh"):
+        subject: Subject = open_python(path, options, problems)
+    elif path.suffix in (".cu", ".cuh"):
+        subject = infer_kernel(KernelFile(path, options))
+    else:
         raise UsageError(f"{path.name} is neither CUDA (.cu, .cuh) nor Python (.py)")
-    return CudaKernel(path, options)
+    if deep := [problem for problem in problems if problem.k > subject.max_depth]:
+        raise UsageError(f"size {deep[0]} is too deep: in {subject.math} sums are exact up to K = {subject.max_depth}")
+    return subject

@@ -1,4 +1,4 @@
-"""What a kernel asks of memory, line by line, and of a multiprocessor: counted in one run at whole tiles."""
+"""The memory traffic of a kernel, line by line, and its resources: counted in one run at whole tiles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import gemm_ref
 from experiments.check.faults import Quote
-from experiments.check.report import Asked, Code, Line, Request
+from experiments.check.messages import Advice, Message, message
+from experiments.check.report import LineTraffic, MachineCode, Traffic, WarpRequest
 from experiments.check.subject import Subject
 from experiments.check.trial import Launches, attempt
 from gemm_ref import ptx
@@ -22,8 +23,10 @@ from gemm_ref.sass.occupancy import ARCHITECTURES, asked_bytes, occupancy
 ARCHITECTURE = "sm_90a"  # what is compiled for, as for the reference GPU
 
 
-def count(subject: Subject, problem: gemm_ref.Problem, quote: Quote) -> tuple[list[Line], list[Code], str]:
-    """(lines, machine code, why the machine code was not looked at) of one run at whole tiles."""
+def count(
+    subject: Subject, problem: gemm_ref.Problem, quote: Quote
+) -> tuple[list[LineTraffic], list[MachineCode], str]:
+    """Returns (lines, machine code, why the machine code was not disassembled) of one run at whole tiles."""
     why_not = ""
     try:
         tools.find("nvdisasm"), tools.find("cuobjdump")
@@ -33,7 +36,7 @@ def count(subject: Subject, problem: gemm_ref.Problem, quote: Quote) -> tuple[li
     attempt(subject, problem, observers=(counter, launches))
     kernels = {} if why_not else {kernel.name: (kernel.cubin, launch) for kernel, launch in launches.seen}
     codes = [_code(name, cubin(), launch) for name, (cubin, launch) in kernels.items() if cubin is not None]
-    codes = [replace(code, kernel=subject.called(code.kernel)) for code in codes]
+    codes = [replace(code, kernel=subject.describe_entry(code.kernel)) for code in codes]
     return _lines(counter.counts(), quote), codes, why_not
 
 
@@ -43,22 +46,22 @@ class _Sum:
 
     requests: int = 0
     bytes: int = 0  # of a lane, over all requests
-    done: int = 0
+    taken: int = 0
     ideal: float = 0.0
     worst: ptx.Count | None = None  # the access with the most beyond the ideal
 
-    def asked(self) -> Asked:
-        return Asked(self.requests, self.bytes / self.requests, self.done / self.requests)
+    def traffic(self) -> Traffic:
+        return Traffic(self.requests, self.bytes / self.requests, self.taken / self.requests)
 
 
-def _lines(counts: list[ptx.Count], quote: Quote) -> list[Line]:
+def _lines(counts: list[ptx.Count], quote: Quote) -> list[LineTraffic]:
     sums: dict[tuple, dict[str, _Sum]] = defaultdict(lambda: defaultdict(_Sum))
     for one in counts:
         if one.space in ("global", "shared") and one.requests:
             total = sums[one.file, one.line, one.space, one.kind, one.array][one.view]
             total.requests += one.requests
             total.bytes += one.size * one.requests
-            total.done += _taken(one)
+            total.taken += _taken(one)
             total.ideal += _ideal(one)
             total.worst = max(filter(None, (total.worst, one)), key=lambda each: _taken(each) - _ideal(each))
     found = []
@@ -66,14 +69,14 @@ def _lines(counts: list[ptx.Count], quote: Quote) -> list[Line]:
         if WRITTEN not in views:
             continue
         written, compiled = views[WRITTEN], views.get(COMPILED)
-        # As compiled a line may have no access left: ptxas gave it to a neighbour. Per request of those that it has.
-        # Lanes that ask for the same may take less than neighbours do.
-        done = compiled or written
-        best = min(done.ideal, done.done) / done.requests
-        asked = written.asked(), compiled.asked() if compiled else None
-        worst = done.worst
-        request = Request(worst.op, worst.size, worst.offsets) if worst and worst.offsets else None
-        found.append(Line(file, line, quote(file, line), space, kind, array, *asked, best, request))
+        # ptxas may leave a line without an access, which it joins with a neighbour's.
+        # Lanes that access one element may take less than neighbouring elements do.
+        executed = compiled or written
+        best = min(executed.ideal, executed.taken) / executed.requests
+        traffic = written.traffic(), compiled.traffic() if compiled else None
+        worst = executed.worst
+        request = WarpRequest(worst.op, worst.size, worst.offsets) if worst and worst.offsets else None
+        found.append(LineTraffic(file, line, quote(file, line), space, kind, array, *traffic, best, request))
     return sorted(found, key=lambda each: (each.file, each.line, each.space, each.kind, each.array))
 
 
@@ -85,38 +88,30 @@ def _ideal(count: ptx.Count) -> float:
     return count.ideal if count.space == "shared" else count.size * count.lanes / SECTOR
 
 
-_CURES = {
-    "global": "not coalesced: let neighbouring threads (threadIdx.x) touch neighbouring elements of a row",
-    "shared": "bank conflicts, lanes of a warp asking one bank for different words: pad the rows of the array, store "
-    "it transposed, or let lanes read neighbouring words",
-}
-
-_WORTH = 1.05  # times the clocks of its instructions: a loop that waits for registers less is not spoken of
-_OF_REGISTERS = (
-    "multiply-adds wait for registers, of which one with an even and one with an odd number is read per clock "
-    "(docs/compilers.md): let neighbouring products share an operand, back and forth along the rows of a thread's tile"
-)
+_ADVICE = {"global": Advice.NOT_COALESCED, "shared": Advice.BANK_CONFLICTS}
+_MIN_GAIN = 1.05  # times the clocks of its instructions: a loop that waits for registers less is not mentioned
 
 
-def advice(lines: list[Line], codes: list[Code]) -> list[str]:
-    """What to do about lines that make the hardware do more work than their bytes need, and about main loops that are
-    mostly multiply-adds and wait for registers; one sentence a cure."""
-    said = []
-    for space, cure in _CURES.items():
+def advice(lines: list[LineTraffic], codes: list[MachineCode]) -> list[Message]:
+    """Returns what to do about lines that make the hardware do more work than their bytes need, and about main loops
+    that are mostly multiply-adds and wait for registers."""
+    found = []
+    for space, code in _ADVICE.items():
         places: dict[str, list[str]] = defaultdict(list)
         for line in lines:
-            if line.wasteful and line.space == space:
-                taken = f"({line.done.taken:.3g} {line.unit} per request where {line.ideal:.3g} would do)"
-                places[f"{line.kind} of {line.array or space} {taken}"].append(f"{line.file}:{line.line}")
+            if line.is_wasteful and line.space == space:
+                taken = f"({line.executed.taken:.3g} {line.unit} per request where {line.ideal:.3g} would do)"
+                places[f"{line.name} {taken}"].append(f"{line.file}:{line.line}")
         if places:
-            said.append(f"{cure}: {'; '.join(f'{what} in {_places(where)}' for what, where in places.items())}")
+            texts = (f"{what} in {_places(where)}" for what, where in places.items())
+            found.append(message(code, places="; ".join(texts)))
     waiting = [
         f"those of {code.kernel}'s main loop take {code.ports.clocks / code.ports.ffma:.2f} clocks each where its "
         f"instructions would take {code.ports.instructions / code.ports.ffma:.2f}"
         for code in codes
-        if code.ports and 2 * code.ports.ffma > code.ports.instructions < code.ports.clocks / _WORTH
+        if code.ports and 2 * code.ports.ffma > code.ports.instructions < code.ports.clocks / _MIN_GAIN
     ]
-    return said + ([f"{_OF_REGISTERS}: {'; '.join(waiting)}"] if waiting else [])
+    return found + ([message(Advice.REGISTER_BANKS, places="; ".join(waiting))] if waiting else [])
 
 
 def _places(where: list[str]) -> str:
@@ -125,22 +120,22 @@ def _places(where: list[str]) -> str:
     return ", ".join([where[0], *(each.removeprefix(f"{file}:") for each in where[1:])])
 
 
-def _code(name: str, cubin: bytes, launch: gemm_ref.Launch) -> Code:
+def _code(name: str, cubin: bytes, launch: gemm_ref.Launch) -> MachineCode:
     sm = ARCHITECTURES[ARCHITECTURE]
     use = tools.usage(cubin)[name]
     machine = next(each for each in parse(tools.disassemble(cubin)) if each.name == name)
     shared = asked_bytes(sm, use.shared_bytes, launch.shared_bytes)
-    held = occupancy(sm, launch.threads, use.registers, shared)
-    return Code(
+    resident = occupancy(sm, launch.threads, use.registers, shared)
+    return MachineCode(
         name,
         ARCHITECTURE,
         use.registers,
         mix.spilled_bytes(machine.code),
         shared,
         launch.threads,
-        held.blocks,
-        held.share,
-        held.limited_by,
+        resident.blocks,
+        resident.share,
+        resident.limited_by,
         _ports(machine),
     )
 

@@ -1,4 +1,4 @@
-"""Why a result is wrong: guesses, each of which is tried, and said only where it explains every element of C."""
+"""Why a result is wrong: hypotheses, each tested, and reported only where it explains every element of C."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 import gemm_ref
+from experiments.check.messages import Message, Why, message
 from experiments.check.subject import PLAIN, Subject
 from experiments.check.trial import Trial, attempt
 from gemm_ref import ptx
@@ -21,134 +22,115 @@ _SLICES = (128, 64, 32, 16, 8, 4, 2)
 _CUTS = {"tf32": re.compile(r"\.tf32"), "fp16": re.compile(r"^cvt\.r\w\.f16(?:x2)?\.f32")}
 _HALF_SUM = re.compile(r"mma.*(?<!\.f32)\.f16\.f16$|^(?:fma|add)\S*\.f16")
 _DEEP = 1024  # products, whose positive sums are some 5000
-_NEAR = 1e-3  # so near to a whole number a factor is one
+_NEAR = 1e-3  # a factor so near to a whole number is one
 
 
-def explain(subject: Subject, trial: Trial) -> Iterator[str]:
-    """Sentences about a trial whose result is wrong, the most telling first; none where no guess holds.
+def explain(subject: Subject, trial: Trial) -> Message | None:
+    """Returns the most specific reason for a wrong result; None where no hypothesis holds.
 
-    trial: with `integers` as inputs, so that each guess is right to the bit or not at all.
+    trial: with `integers` as inputs, so that each hypothesis is right to the bit or not at all.
     """
-    of_c = (_untouched, _part_of_k, _other_product, _multiple, _begun, _moved, _pattern)
-    for guess in (_exchanged_grid, *(() if trial.fault else of_c)):  # after a fault C is as it was then
-        sentence = guess(subject, trial)
-        if sentence:
-            yield sentence
-            return
+    if found := _exchanged_grid(subject, trial):
+        return found
+    if trial.fault:  # C is as it was when the run stopped
+        return None
+    hypotheses = (_nothing_written, _part_of_k, _other_product, _multiple, _sum_not_zeroed, _moved, _pattern)
+    return next(filter(None, (hypothesis(subject, trial) for hypothesis in hypotheses)), None)
 
 
-def _exchanged_grid(subject: Subject, trial: Trial) -> str:
-    swapped = subject.swapped()
-    if swapped is None or trial.problem.m == trial.problem.n:
-        return ""
-    other, grid = swapped
-    if not attempt(other, trial.problem).right:
-        return ""
-    return (
-        "it is right with x and y of the grid exchanged: the kernel counts rows of C along the axis whose size the "
-        f"grid takes from the columns. Pass --grid '{grid}'"
-    )
+def _exchanged_grid(subject: Subject, trial: Trial) -> Message | None:
+    exchanged = subject.transpose_grid()
+    if exchanged is None or trial.problem.m == trial.problem.n:
+        return None
+    other, grid = exchanged
+    return message(Why.GRID_EXCHANGED, grid=grid) if attempt(other, trial.problem).right else None
 
 
-def _untouched(subject: Subject, trial: Trial) -> str:
+def _nothing_written(subject: Subject, trial: Trial) -> Message | None:
     missed = sum(finding.count for finding in trial.findings if finding.kind == MISSED)
-    return "no element of C is ever written" if missed == trial.c.numel() else ""
+    return message(Why.NOTHING_WRITTEN) if missed == trial.c.numel() else None
 
 
-def _part_of_k(subject: Subject, trial: Trial) -> str:
+def _part_of_k(subject: Subject, trial: Trial) -> Message | None:
     """Whether C is a product over fewer k: A[:, :k] @ B[:k, :]."""
     a, b, depth = trial.a.double(), trial.b.double(), trial.problem.k
     got = trial.c.double()
     for step in _SLICES:
         part = depth // step * step
         if part < depth and step <= depth + 1 and torch.equal(got, a[:, :part] @ b[:part]):
-            return (
-                f"the last K % {step} products of each sum are left out (here {depth - part} of {depth}): K / {step} "
-                "rounds down. Walk cdiv(K, BLOCK_K) slices, and take zeros past the end"
-            )
+            return message(Why.K_TAIL_DROPPED, step=step, missing=depth - part, depth=depth)
     for part in range(depth):
         if torch.equal(got[0], a[0, :part] @ b[:part]) and torch.equal(got, a[:, :part] @ b[:part]):
-            return f"only the first {part} of {depth} products of each sum are added"
-    return ""
+            return message(Why.FIRST_PRODUCTS_ONLY, part=part, depth=depth)
+    return None
 
 
-def _other_product(subject: Subject, trial: Trial) -> str:
+def _other_product(subject: Subject, trial: Trial) -> Message | None:
     """Whether C is the product of other matrices, or is stored in another order."""
     m, n, k = trial.problem.m, trial.problem.n, trial.problem.k
     a, b, got = trial.a.double(), trial.b.double(), trial.c.double()
-    want, turned_a, turned_b = a @ b, a.reshape(k, m).T, b.reshape(n, k).T
-    products = {
-        "C is stored transposed, as (N, M)": want.T.reshape(m, n),
-        "A is read as if it were stored transposed, as (K, M)": turned_a @ b,
-        "B is read as if it were stored transposed, as (N, K)": a @ turned_b,
-        "A and B are read as if both were stored transposed, as (K, M) and (N, K)": turned_a @ turned_b,
-    }
+    want, transposed_a, transposed_b = a @ b, a.reshape(k, m).T, b.reshape(n, k).T
+    products = [
+        (message(Why.C_TRANSPOSED), want.T.reshape(m, n)),
+        (message(Why.A_TRANSPOSED), transposed_a @ b),
+        (message(Why.B_TRANSPOSED), a @ transposed_b),
+        (message(Why.BOTH_TRANSPOSED), transposed_a @ transposed_b),
+    ]
     if m == n == k:
-        products["A and B are exchanged: C is B @ A"] = b @ a
-    for name, size in (("M", m), ("N", n)):
-        if size != k and (m - 1) * size + k <= m * k:
-            said = f"A is read with {name} elements from row to row: a row of A has K"
-            products[said] = a.reshape(-1).as_strided((m, k), (size, 1)) @ b
-    for name, size in (("M", m), ("K", k)):
-        if size != n and (k - 1) * size + n <= k * n:
-            said = f"B is read with {name} elements from row to row: a row of B has N"
-            products[said] = a @ b.reshape(-1).as_strided((k, n), (size, 1))
-    return next((said for said, product in products.items() if torch.equal(got, product)), "")
+        products.append((message(Why.OPERANDS_EXCHANGED), b @ a))
+    for matrix, x, others in (("A", a, {"M": m, "N": n}), ("B", b, {"M": m, "K": k})):
+        rows, columns = x.shape
+        for size, length in others.items():
+            if length != columns and (rows - 1) * length + columns <= rows * columns:
+                read = x.reshape(-1).as_strided((rows, columns), (length, 1))
+                product = read @ b if matrix == "A" else a @ read
+                products.append(
+                    (message(Why.WRONG_ROW_LENGTH, matrix=matrix, size=size, right=ROW_LENGTH[matrix]), product)
+                )
+    return next((reason for reason, product in products if torch.equal(got, product)), None)
 
 
-def _begun(subject: Subject, trial: Trial) -> str:
+def _sum_not_zeroed(subject: Subject, trial: Trial) -> Message | None:
     """Whether every sum is off by one constant, whatever is added up."""
     off = trial.c.double() - trial.a.double() @ trial.b.double()
     first = off.flatten()[0]
     if off.numel() < 2 or not bool((off == first).all()):
-        return ""
+        return None
     other = attempt(subject, trial.problem, "ones")
     if other.fault or not bool((other.c.double() == trial.problem.k + first).all()):
-        return ""
-    return f"the sum does not start at zero: it is off by {first:g} everywhere"
+        return None
+    return message(Why.SUM_NOT_ZEROED, offset=float(first))
 
 
-def _moved(subject: Subject, trial: Trial) -> str:
+def _moved(subject: Subject, trial: Trial) -> Message | None:
     """Whether all the right numbers are there in other places, or the right count of products of other elements."""
+    (m, n), (rows, columns) = trial.c.shape, subject.tile
     want, got = trial.a.double() @ trial.b.double(), trial.c.double()
-    rows, columns = subject.tile
     if torch.equal(want.flatten().sort()[0], got.flatten().sort()[0]):
-        if rows == columns and not trial.problem.m % rows and not trial.problem.n % columns:
-            turned = want.reshape(trial.problem.m // rows, rows, trial.problem.n // columns, columns).permute(
-                0, 3, 2, 1
-            )
-            if torch.equal(turned.reshape(want.shape), got):
-                return (
-                    f"each tile of {rows} x {columns} of C is stored transposed: x and y are exchanged between the "
-                    "product and the store"
-                )
-        return (
-            "every number of the product is in C, but in another place: the store computes other indices than the sum"
-        )
-    if attempt(subject, trial.problem, "ones").right:
-        a_is_right, b_is_right = (attempt(subject, trial.problem, kind).right for kind in ("b_ones", "a_ones"))
-        whose = "A" if b_is_right and not a_is_right else "B" if a_is_right and not b_is_right else "A and of B"
-        return (
-            f"each sum has K products, but of other elements of {whose} than it should (with ones there it is right): "
-            "look at the indices of its loads, and of its stores to shared memory and reads from there"
-        )
-    return ""
+        if rows == columns and not m % rows and not n % columns:
+            tiles = want.reshape(m // rows, rows, n // columns, columns).permute(0, 3, 2, 1)
+            if torch.equal(tiles.reshape(want.shape), got):
+                return message(Why.TILES_TRANSPOSED, rows=rows, columns=columns)
+        return message(Why.ELEMENTS_MOVED)
+    if not attempt(subject, trial.problem, "ones").right:
+        return None
+    a_is_right, b_is_right = (attempt(subject, trial.problem, kind).right for kind in ("b_ones", "a_ones"))
+    matrices = "A and of B" if a_is_right == b_is_right else "B" if a_is_right else "A"
+    return message(Why.OTHER_ELEMENTS, matrices=matrices)
 
 
-def _pattern(subject: Subject, trial: Trial) -> str:
+def _pattern(subject: Subject, trial: Trial) -> Message | None:
     """Where the wrong elements are, if that has a simple form."""
     wrong = trial.c.double() != trial.a.double() @ trial.b.double()
-    m, n, (rows, columns) = trial.problem.m, trial.problem.n, subject.tile
     if bool(wrong.all()):
-        return "every element of C is wrong"
-    for text, mask in _masks(m, n, rows, columns):
+        return message(Why.ALL_WRONG)
+    for part, mask in _masks(trial.problem.m, trial.problem.n, *subject.tile):
         if torch.equal(wrong, mask):
-            return f"exactly {text} are wrong"
-    if bool((wrong.any(1) == wrong.all(1)).all()):
-        return f"whole rows of C are wrong: {_list(wrong.all(1))}"
-    if bool((wrong.any(0) == wrong.all(0)).all()):
-        return f"whole columns of C are wrong: {_list(wrong.all(0))}"
-    return ""
+            return message(Why.PATTERN, part=part)
+    for code, axis in ((Why.WHOLE_ROWS, 1), (Why.WHOLE_COLUMNS, 0)):
+        if bool((wrong.any(axis) == wrong.all(axis)).all()):
+            return message(code, indices=_list(wrong.all(axis)))
+    return None
 
 
 def _masks(m: int, n: int, rows: int, columns: int) -> Iterator[tuple[str, torch.Tensor]]:
@@ -170,31 +152,25 @@ def _list(lines: torch.Tensor) -> str:
 def reads_c(trial: Trial) -> bool:
     """Whether elements of C were read, or atomically added to, before anything was written there."""
     missed = any(finding.kind == MISSED for finding in trial.findings)
-    return _is_told(trial) or bool(trial.wrong) and not missed and bool(trial.c.isnan().all())
+    return _read_is_detected(trial) or bool(trial.wrong) and not missed and bool(trial.c.isnan().all())
 
 
-def _is_told(trial: Trial) -> bool:
+def _read_is_detected(trial: Trial) -> bool:
     return any(finding.kind == UNWRITTEN and "reads C[" in finding.text for finding in trial.findings)
 
 
-def adds_to_c(subject: Subject, trial: Trial) -> str:
-    """What to say of a kernel that adds to C as it was before; empty if it does not."""
+def adds_to_c(subject: Subject, trial: Trial) -> Message | None:
+    """Returns the reason of a kernel that adds to C as it was before; None if it does not."""
     if not reads_c(trial):
-        return ""
-    cure = "Sum in a register, and store each element of C once"
+        return None
     if attempt(subject, trial.problem, zeroed=True).right:
-        return (
-            "C is right only if it holds zeros beforehand: the kernel adds to what is there, and newly allocated "
-            f"memory is undefined. {cure}"
-        )
-    return f"the kernel adds to what C holds beforehand, which may be anything. {cure}" * _is_told(trial)
+        return message(Why.NEEDS_ZEROED_C)
+    return message(Why.ADDS_TO_C) if _read_is_detected(trial) else None
 
 
-def finish(subject: Subject, trial: Trial) -> Extras:
-    """What a kernel does to every element of C unasked, if nothing else is wrong: it multiplies, or cuts at 0."""
-    if not trial.wrong:
-        return Extras()
-    if trial.scales != PLAIN:
+def find_finish(subject: Subject, trial: Trial) -> Extras:
+    """Returns what a kernel does to all elements of C beside the product, if nothing else is wrong: factor or relu."""
+    if trial.wrong and trial.scales != PLAIN:
         trial = attempt(subject, trial.problem, scales=PLAIN, zeroed=True)
     if not trial.wrong:
         return Extras()
@@ -202,12 +178,12 @@ def finish(subject: Subject, trial: Trial) -> Extras:
     if torch.equal(got, want.relu()):
         return Extras(activation="relu")
     factor = _factor(trial)
-    # Its own number of times, or with the other sign, is a sum that went wrong sooner than a factor that is meant.
+    # A whole number, or another sign, comes rather from a wrong sum than from an intended factor.
     return Extras(alpha=factor) if factor > 0 and abs(factor - round(factor)) > _NEAR else Extras()
 
 
 def _factor(trial: Trial) -> float:
-    """What every element of the product is multiplied by in C, to the precision of C; 0 where it is not one number."""
+    """The factor of every element of the product in C, to the precision of C; 0 where it is not one number."""
     got, want = trial.c.double(), trial.a.double() @ trial.b.double()
     factor = float((got * want).sum() / (want * want).sum())
     precision = torch.finfo(trial.c.dtype).eps if trial.c.is_floating_point() else 0.0
@@ -215,32 +191,30 @@ def _factor(trial: Trial) -> float:
     return factor if bool(close.all()) else 0.0
 
 
-def _multiple(subject: Subject, trial: Trial) -> str:
+def _multiple(subject: Subject, trial: Trial) -> Message | None:
     factor = _factor(trial)
-    counted = round(factor) > 1 and abs(factor - round(factor)) <= _NEAR
-    return f"C is {factor:.4g} times the product: is a sum counted {factor:.4g} times?" * counted
+    is_whole = round(factor) > 1 and abs(factor - round(factor)) <= _NEAR
+    return message(Why.MULTIPLIED, factor=factor) if is_whole else None
 
 
-def ignored_scales(subject: Subject, trial: Trial) -> Iterator[str]:
-    """What to say of a kernel that is right for alpha = 1, beta = 0 and no bias, and wrong for those of the trial."""
+def ignored_scales(subject: Subject, trial: Trial) -> Message | None:
+    """Returns the reason of a kernel that is right for alpha = 1, beta = 0 and no bias, and wrong for the trial's."""
     if not attempt(subject, trial.problem, scales=PLAIN, zeroed=True).right:
-        return
+        return None
     wrong = [
         name
         for name, value in vars(trial.scales).items()
         if value != getattr(PLAIN, name)
         and not attempt(subject, trial.problem, scales=replace(PLAIN, **{name: value}), zeroed=True).right
     ]
-    plain = {"ALPHA": "alpha = 1", "BETA": "beta = 0", "BIAS": "a bias of zeros"}
-    whole = "alpha * A @ B + beta * C" + " + bias" * ("BIAS" in subject.scalars)
-    yield (
-        f"it is right for {' and '.join(plain[name] for name in subject.scalars)}, and not for another "
-        f"{' or '.join(wrong) or 'pair'}: C must become {whole}"
-    )
+    names = {"ALPHA": "alpha = 1", "BETA": "beta = 0", "BIAS": "a bias of zeros"}
+    plain = " and ".join(names[name] for name in subject.scalars)
+    formula = "alpha * A @ B + beta * C" + " + bias" * ("BIAS" in subject.scalars)
+    return message(Why.SCALARS_IGNORED, plain=plain, wrong=" or ".join(wrong) or "pair", formula=formula)
 
 
-def precision(kernels: Iterable[ptx.DecodedKernel]) -> tuple[str, int, bool]:
-    """What fp32 operands are cut to, if to fewer bits, and in which line; whether anything is added in fp16."""
+def reduced_precision(kernels: Iterable[ptx.DecodedKernel]) -> tuple[str, int, bool]:
+    """Returns what fp32 operands are rounded to, if to fewer bits, and in which line; whether anything adds in fp16."""
     code = [each for kernel in kernels for each in kernel.entry.instructions]
     cuts = ((cut, each.line) for cut, name in _CUTS.items() for each in code if re.search(name, each.name))
     return *next(cuts, ("", 0)), any(_HALF_SUM.search(each.name) for each in code)
@@ -248,11 +222,11 @@ def precision(kernels: Iterable[ptx.DecodedKernel]) -> tuple[str, int, bool]:
 
 def rounds_sums(subject: Subject, problem: gemm_ref.Problem) -> bool:
     """Whether sums that fp32 holds exactly, and fp16 does not, are rounded on their way."""
-    return attempt(subject, subject.admit(problem.resized(k=_DEEP)), "positive").wrong != ""
+    return attempt(subject, subject.nearest_problem(problem.resized(k=_DEEP)), "positive").wrong != ""
 
 
-def equal_sizes(right: Callable[[gemm_ref.Problem], bool], base: gemm_ref.Problem, cube: gemm_ref.Problem) -> str:
-    """Which sizes must be equal, of a kernel that is right for `cube` and not for `base`: MN, ... MNK.
+def equal_sizes(is_right: Callable[[gemm_ref.Problem], bool], base: gemm_ref.Problem, cube: gemm_ref.Problem) -> str:
+    """Returns which sizes must be equal, of a kernel that is right for `cube` and not for `base`: MN, ... MNK.
 
     What is whole in the cube need not be in `base`, such as the K of a loop of two slices a trip; twice a side is.
     """
@@ -263,29 +237,18 @@ def equal_sizes(right: Callable[[gemm_ref.Problem], bool], base: gemm_ref.Proble
         "NK": (base.resized(k=n), cube.resized(m=2 * side)),
     }
     pairs = ((pair, problems[index]) for index in range(2) for pair, problems in tried.items())
-    return next((pair for pair, problem in pairs if right(problem)), "MNK")
+    return next((pair for pair, problem in pairs if is_right(problem)), "MNK")
 
 
-def confused(equal: str) -> str:
-    """What to say of a kernel that needs these sizes equal."""
-    if equal == "MNK":
-        return (
-            "it is right for square matrices only: M, N and K are mixed up somewhere, as a row's length. A row of "
-            "A has K elements, of B and of C N"
-        )
-    return (
-        f"it is right where {equal[0]} = {equal[1]} and wrong where they differ: {equal[0]} is used where {equal[1]} "
-        "belongs, as a row's length or along the grid. A row of A has K elements, of B and of C N"
-    )
+def confused_sizes(equal: str) -> Message:
+    """Returns the reason of a kernel that needs these sizes equal."""
+    return message(Why.SQUARE_ONLY) if equal == "MNK" else message(Why.EQUAL_ONLY, one=equal[0], other=equal[1])
 
 
-def row_lengths(subject: Subject) -> Iterator[str]:
-    """Lines of the source that step from row to row of a matrix by another size than its rows have."""
+def wrong_strides(subject: Subject) -> Iterator[Message]:
+    """Yields the lines of the source that step from row to row of a matrix by another size than its rows have."""
     for line, matrix, name, size in subject.row_steps():
         right = ROW_LENGTH[matrix]
-        one = subject.square or {size.lower(), right.lower()} <= set(subject.fixed)  # another name for the same number
-        if size != right and not one:
-            yield (
-                f"line {line} goes from row to row of {matrix} by {name}: a row of {matrix} has {right} elements, "
-                f"not {size}"
-            )
+        is_same = subject.square or {size.lower(), right.lower()} <= set(subject.fixed)  # two names of one number
+        if size != right and not is_same:
+            yield message(Why.WRONG_STRIDE, line=line, matrix=matrix, name=name, size=size, right=right)

@@ -1,38 +1,85 @@
-"""From a run to the faults that it showed: each with its kind, its place and the source line there."""
+"""The faults that a run showed: each with its kind, its place and the source line there."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
 
-from experiments.check.report import Fault
+from experiments.check.messages import Limit, Message, message
 from experiments.check.trial import Trial
 from gemm_ref import ptx
-from gemm_ref.ptx.detect.finding import MISSED, NOTES, UNWRITTEN
+from gemm_ref.ptx.detect import finding as detected
 
 Quote = Callable[[str, int], str]  # (file, line) -> the text of the line; empty where it is not the kernel's own
 
 _PLACE = re.compile(r"^([^:\n]+):(\d+): ")
 # `file:line: instruction: ` before who did what; the line is quoted instead
 _INSTRUCTION = re.compile(r"^[^:\n]+:\d+: @?[!%\w]*\s?\S+( .*?)?: (?=block |[\w ]+\[)")
+
+
+class FaultKind(StrEnum):
+    """The code of a fault, and its name in words."""
+
+    RACE = detected.RACE
+    EARLY_READ = detected.EARLY
+    UNWRITTEN_READ = detected.UNWRITTEN
+    SKIPPED_BARRIER = detected.SKIPPED
+    MIXED_BARRIER = detected.MIXED
+    ENDED_BLOCK = detected.ENDED
+    WRITTEN_TWICE = detected.TWICE
+    NEVER_WRITTEN = detected.MISSED
+    OUT_OF_BOUNDS = "out of bounds"
+    MISALIGNED = "misaligned"
+    ENDLESS_LOOP = "endless loop"
+    LAUNCH_REFUSED = "launch refused"
+    PARTIAL_WARP = "warp without all its lanes"
+    LANE_OUTSIDE_MASK = "lane that its mask leaves out"
+    LANES_WAIT = "lanes that wait forever"
+    UNDEFINED_VALUE = "undefined value"
+    BARRIER = "barrier"
+    OTHER = "fault"
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether it is an access outside what may be accessed."""
+        return self in (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED)
+
+
+# What the reference GPU says where a fault stops a run.
 _KINDS = (
-    ("which is out of bounds", "out of bounds"),
-    ("is not at a multiple", "misaligned"),
-    ("still running", "endless loop"),
-    ("refuses this launch", "launch refused"),
-    ("executes this with its whole warp", "warp without all its lanes"),
-    ("is no lane of the mask", "lane that its mask leaves out"),
-    ("waits for other lanes of its warp", "lanes that wait forever"),
-    ("before anything was written", "undefined value"),
+    ("which is out of bounds", FaultKind.OUT_OF_BOUNDS),
+    ("is not at a multiple", FaultKind.MISALIGNED),
+    ("still running", FaultKind.ENDLESS_LOOP),
+    ("refuses this launch", FaultKind.LAUNCH_REFUSED),
+    ("executes this with its whole warp", FaultKind.PARTIAL_WARP),
+    ("is no lane of the mask", FaultKind.LANE_OUTSIDE_MASK),
+    ("waits for other lanes of its warp", FaultKind.LANES_WAIT),
+    ("before anything was written", FaultKind.UNDEFINED_VALUE),
+    ("barrier", FaultKind.BARRIER),
+    ("", FaultKind.OTHER),
 )
 
-OUTSIDE = ("out of bounds", "misaligned")  # kinds of faults: accesses outside what they may touch
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault, at one line, as the first thread showed it."""
+
+    kind: FaultKind
+    text: str
+    file: str
+    line: int
+    quote: str  # the line of the source, empty where the file is not the user's
+    other_line: int = 0  # of the other thread; 0 where there is none, or on the same line
+    other_quote: str = ""
+    sizes: tuple[str, ...] = ()  # where it occurred
 
 
-def found(trial: Trial, quote: Quote) -> list[Fault]:
-    """What the detectors saw, in the order in which they did, and then what stopped the run."""
-    seen = (each for each in trial.findings if each.kind not in NOTES and not _idle(each, trial) and not _spare(each))
-    faults = [_of_finding(finding, quote) for finding in seen]
+def find_faults(trial: Trial, quote: Quote) -> list[Fault]:
+    """Returns what the detectors reported, in their order, and then what stopped the run."""
+    seen = (each for each in trial.findings if each.kind not in detected.NOTES)
+    faults = [_fault_of(each, quote) for each in seen if not _is_unused(each, trial) and not _is_beside_c(each)]
     if trial.fault:
         file, line = place_of(trial.fault)
         faults.append(Fault(kind_of(trial.fault), trial.fault, file, line, quote(file, line)))
@@ -40,55 +87,52 @@ def found(trial: Trial, quote: Quote) -> list[Fault]:
 
 
 def place_of(fault: str) -> tuple[str, int]:
-    """The file and the line where a run stopped; ("", 0) where that is not known."""
+    """Returns the file and the line where a run stopped; ("", 0) where that is not known."""
     place = _PLACE.match(fault)
     return (place[1], int(place[2])) if place else ("", 0)
 
 
-def formal(trial: Trial) -> list[str]:
-    """What CUDA does not promise, though every GPU of today does as it is meant."""
+def kind_of(fault: str) -> FaultKind:
+    """Returns the kind of what stopped a run."""
+    return next(kind for words, kind in _KINDS if words in fault)
+
+
+def unpromised(trial: Trial) -> list[Message]:
+    """Returns what CUDA does not promise, though every GPU of today does as intended."""
     return [
-        f"{finding.kind}, at line {finding.line}: {plain(finding.text)}"
-        for finding in trial.findings
-        if finding.kind in NOTES
+        message(Limit.NOT_PROMISED, kind=each.kind, line=each.line, text=without_instruction(each.text))
+        for each in trial.findings
+        if each.kind in detected.NOTES
     ]
 
 
-def idle(trials: Iterable[Trial]) -> list[str]:
-    """A sentence on the places that read what nothing wrote and make no use of it, if there are any."""
-    seen: dict[str, set[int]] = {}
+def unused_reads(trials: Iterable[Trial]) -> list[Message]:
+    """Returns a sentence on the reads of memory that nothing wrote and whose values are not used, if there are any."""
+    lines: dict[str, set[int]] = {}
     for trial in trials:
-        for finding in trial.findings:
-            if _idle(finding, trial):
-                seen.setdefault(finding.file, set()).add(finding.line)
-    places = "; ".join(f"{file}:{', '.join(map(str, sorted(lines)))}" for file, lines in seen.items())
-    return [f"memory that nothing wrote is read, and C does not depend on what it holds ({places})"] if seen else []
+        for each in trial.findings:
+            if _is_unused(each, trial):
+                lines.setdefault(each.file, set()).add(each.line)
+    places = "; ".join(f"{file}:{', '.join(map(str, sorted(found)))}" for file, found in lines.items())
+    return [message(Limit.UNUSED_UNWRITTEN_READ, places=places)] if places else []
 
 
-def _idle(finding: ptx.Finding, trial: Trial) -> bool:
-    """Whether a read is of memory that nothing wrote, which holds NaN, and no NaN has come to C."""
-    return finding.kind == UNWRITTEN and trial.right and trial.a.is_floating_point()
-
-
-def _spare(finding: ptx.Finding) -> bool:
-    """Whether it is of a buffer that was larger than the kernel needs: only all of C must be written."""
-    return finding.kind == MISSED and not re.search(r"elements of C\b", finding.text)
-
-
-def plain(text: str) -> str:
-    """A message without the PTX instruction that it begins with."""
+def without_instruction(text: str) -> str:
+    """Returns a message without the PTX instruction that it begins with."""
     return _INSTRUCTION.sub("", text)
 
 
-def _of_finding(finding: ptx.Finding, quote: Quote) -> Fault:
+def _is_unused(finding: ptx.Finding, trial: Trial) -> bool:
+    """Whether a read is of memory that nothing wrote, which holds NaN, and no NaN is in C."""
+    return finding.kind == FaultKind.UNWRITTEN_READ and trial.right and trial.a.is_floating_point()
+
+
+def _is_beside_c(finding: ptx.Finding) -> bool:
+    """Whether unwritten elements are of a buffer other than C: only all of C must be written."""
+    return finding.kind == FaultKind.NEVER_WRITTEN and not re.search(r"elements of C\b", finding.text)
+
+
+def _fault_of(finding: ptx.Finding, quote: Quote) -> Fault:
     here, there = (finding.file, finding.line), (finding.other_file or "", finding.other_line or 0)
     there = ("", 0) if there == here else there
-    return Fault(finding.kind, str(finding), *here, quote(*here), there[1], quote(*there))
-
-
-def kind_of(fault: str) -> str:
-    """The kind of what stopped a run."""
-    for words, kind in _KINDS:
-        if words in fault:
-            return kind
-    return "barrier" if "barrier" in fault else "fault"
+    return Fault(FaultKind(finding.kind), str(finding), *here, quote(*here), there[1], quote(*there))

@@ -1,15 +1,18 @@
-"""What was found of a kernel, as data: `examine` fills it; the terminal, --json and --html say the same of it."""
+"""What was found of a kernel, as data: `checker` fills it; the terminal, --json and --html are renderings of it."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
 
+from experiments.check.faults import Fault, kind_of, place_of, without_instruction
+from experiments.check.messages import Message
 from experiments.check.sizes import AXES, Need
 from gemm_ref import Problem
 from gemm_ref.sass.ports import Ports
 
-FORMAT = 1  # of `Report.data`: goes up where a field changes its meaning or goes away
+_NAMES = {"decisive": "told", "is_subject": "own"}  # of fields in JSON, where they differ
+FORMAT = 1  # of `Report.data`: goes up where a field changes its meaning or is removed
 
 
 class Outcome(StrEnum):
@@ -19,7 +22,7 @@ class Outcome(StrEnum):
     WRONG = "wrong"  # C is not the product
     OUTSIDE = "out of bounds"  # stopped by an access outside its array, or misaligned
     STOPPED = "stopped"  # by another fault
-    REFUSED = "refused"  # cannot be carried out at this size; says nothing of the kernel
+    REFUSED = "refused"  # cannot be run at this size; says nothing of the kernel
 
 
 class Word(StrEnum):
@@ -36,22 +39,8 @@ class Word(StrEnum):
 
 
 @dataclass(frozen=True)
-class Fault:
-    """One thing that is wrong, at one line, told by the first thread that showed it."""
-
-    kind: str
-    text: str
-    file: str
-    line: int
-    quote: str  # the line of the source, empty where the file is not the user's
-    other_line: int = 0  # where the other thread did its part; 0 where there is none, or on the same line
-    other_quote: str = ""
-    sizes: tuple[str, ...] = ()  # where it showed
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One run: what is said of C."""
+class Run:
+    """One run, and how C was."""
 
     m: int
     n: int
@@ -59,7 +48,7 @@ class Verdict:
     inputs: str
     outcome: Outcome
     text: str
-    told: bool = True  # false for a size that was tried to find out why others are wrong
+    decisive: bool = True  # False for a size that was tried to find out why others are wrong
 
     @property
     def problem(self) -> str:
@@ -69,28 +58,33 @@ class Verdict:
     def right(self) -> bool:
         return self.outcome is Outcome.RIGHT
 
+    @property
+    def kind(self) -> str:
+        """The inputs in words."""
+        return f"{self.inputs.replace('_', '-')} inputs"
+
 
 @dataclass(frozen=True)
-class Asked:
-    """The requests of a line, as the PTX or as the machine code has them, and what one of them takes."""
+class Traffic:
+    """The requests of a line, as the PTX or as the machine code has them, and the cost of one of them."""
 
     requests: int
-    bytes: float  # of a lane
+    bytes: float  # per lane
     taken: float  # sectors, or wavefronts
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the lanes of one warp ask for at once: the last of those requests that are furthest from the ideal."""
+class WarpRequest:
+    """What the lanes of one warp access at once: the last of those requests that are furthest from the ideal."""
 
     op: str  # the instruction, of the machine code if that is known, else of the PTX
-    bytes: int  # of a lane
-    offsets: tuple[int | None, ...]  # where a lane's begin in the array, or in shared memory; None: takes no part
+    bytes: int  # per lane
+    offsets: tuple[int | None, ...]  # of each lane in the array, or in shared memory; None for an inactive lane
 
 
 @dataclass(frozen=True)
-class Line:
-    """What one source line asks of memory by one kind of access, a request being an instruction of a warp."""
+class LineTraffic:
+    """The memory traffic of one source line by one kind of access, a request being an instruction of a warp."""
 
     file: str
     line: int
@@ -98,40 +92,71 @@ class Line:
     space: str  # global or shared
     kind: str  # load, store, ...
     array: str
-    written: Asked
-    compiled: Asked | None  # with the widths of the machine code; None where that was not looked at
-    ideal: float  # of a request of `done`: sectors for neighbouring elements; wavefronts without bank conflicts
-    request: Request | None = None  # one of `done`
+    written: Traffic
+    compiled: Traffic | None  # with the widths of the machine code; None where that was not disassembled
+    ideal: float  # of a request of `executed`: sectors for neighbouring elements; wavefronts without bank conflicts
+    request: WarpRequest | None = None  # one of `executed`
 
     @property
     def unit(self) -> str:
         return "sectors" if self.space == "global" else "wavefronts"
 
     @property
-    def done(self) -> Asked:
+    def executed(self) -> Traffic:
         """What the hardware does, as far as that is known."""
         return self.compiled or self.written
 
     @property
-    def wasteful(self) -> bool:
+    def is_wasteful(self) -> bool:
         """Whether the hardware does more work than it would for the same bytes placed well."""
-        return self.done.taken > 1.25 * self.ideal
+        return self.executed.taken > 1.25 * self.ideal
+
+    @property
+    def name(self) -> str:
+        """`load of A`."""
+        return f"{self.kind} of {self.array or self.space}"
+
+    @property
+    def cost(self) -> str:
+        """What one request takes, in words."""
+        return f"{self.executed.taken:.3g} {self.unit if self.executed.taken != 1 else self.unit[:-1]}"
+
+    @property
+    def widening(self) -> str:
+        """The requests as the PTX has them, where ptxas joins accesses into wider ones."""
+        if self.compiled in (None, self.written):
+            return ""
+        wide, narrow = (f"{one.bytes:.3g} bytes per lane" for one in (self.executed, self.written))
+        return f" ({wide}; as written {self.written.requests} of {self.written.taken:.3g}, {narrow})"
+
+    def __str__(self) -> str:
+        return f"{self.executed.requests} requests of {self.cost}, ideal {self.ideal:.3g}{self.widening}"
 
 
 @dataclass(frozen=True)
-class Code:
+class MachineCode:
     """What ptxas made of one kernel, and how many blocks of it a multiprocessor holds."""
 
     kernel: str
     arch: str
     registers: int
-    spill_bytes: int  # of a thread: what all accesses to local memory in the text move
-    shared_bytes: int  # of a block
-    threads: int  # of a block
+    spill_bytes: int  # per thread: moved by all accesses to local memory in the text
+    shared_bytes: int  # per block
+    threads: int  # per block
     blocks: int
     share: float  # of the warps that a multiprocessor can hold
     limited_by: str
     ports: Ports | None  # of one trip round the main loop, if that is known and has FFMA
+
+    def __str__(self) -> str:
+        clocks = self.ports and self.ports.clocks / self.ports.ffma
+        loop = f"; an FFMA of its main loop takes {clocks:.2f} clocks or more" if clocks else ""
+        spills = f"{self.spill_bytes} bytes of spills" if self.spill_bytes else "no spills"
+        return (
+            f"{self.kernel} for {self.arch}: {self.registers} registers per thread, {spills}, {self.shared_bytes} "
+            f"bytes of shared memory and {self.threads} threads per block; a multiprocessor holds {self.blocks} blocks "
+            f"({100 * self.share:.0f}% of its warps, limited by {self.limited_by}){loop}"
+        )
 
 
 @dataclass(frozen=True)
@@ -139,7 +164,7 @@ class Rank:
     """A contender in the timed round, the user's kernel or another."""
 
     name: str
-    own: bool
+    is_subject: bool
     median_us: float | None
     tflops: float | None
     vs_cublas: float | None
@@ -148,106 +173,100 @@ class Rank:
 
 @dataclass
 class Report:
-    """Everything that is said of a kernel."""
+    """All that was found of a kernel."""
 
     name: str
     path: str
     dialect: str
     how: str
-    notes: list[str] = field(default_factory=list)
-    assumed: str = ""  # what was found by trying, and is not what is usual: `B stored as N x K`
-    verdicts: list[Verdict] = field(default_factory=list)
-    why: list[str] = field(default_factory=list)  # what is wrong with the result, in words
+    notes: list[Message] = field(default_factory=list)
+    assumed: str = ""  # an unusual property that was found by trial: `B stored as N x K`
+    verdicts: list[Run] = field(default_factory=list)
+    why: list[Message] = field(default_factory=list)  # what is wrong with the result
     needs: list[Need] = field(default_factory=list)  # what sizes must be multiples of
     equal: str = ""  # of MNK, the sizes that must be equal
-    square: bool = False  # it takes one size for all three
-    fixed: dict[str, int] = field(default_factory=dict)  # sizes that it has of itself, by `m`, `n`, `k`
+    square: bool = False  # the kernel takes one size for all three
+    fixed: dict[str, int] = field(default_factory=dict)  # sizes that the source fixes, by `m`, `n`, `k`
     faults: list[Fault] = field(default_factory=list)
-    limits: list[str] = field(default_factory=list)  # what is no fault at the sizes that were run
+    limits: list[Message] = field(default_factory=list)  # no faults at the sizes that were run
     counted_at: str = ""
-    lines: list[Line] = field(default_factory=list)
-    advice: list[str] = field(default_factory=list)
-    code: list[Code] = field(default_factory=list)
+    lines: list[LineTraffic] = field(default_factory=list)
+    advice: list[Message] = field(default_factory=list)
+    code: list[MachineCode] = field(default_factory=list)
     ranking: list[Rank] = field(default_factory=list)
     ranked_at: str = ""
-    unchecked: list[str] = field(default_factory=list)  # what could not be looked at, and why
+    unchecked: list[Message] = field(default_factory=list)
     refusal: str = ""  # why nothing was run at all
     seconds: float = 0.0
 
-    def add(self, verdict: Verdict) -> None:
-        """Put down a run. Of two at one size, with the same inputs, the first that is told stays."""
-        same = [each for each in self.verdicts if (each.problem, each.inputs) == (verdict.problem, verdict.inputs)]
-        if same and (same[0].told or not verdict.told):
-            return
-        self.verdicts = [each for each in self.verdicts if each not in same] + [verdict]
+    def add(self, run: Run) -> None:
+        """Adds a run. Of two at one size, with the same inputs, the first that is decisive is kept."""
+        same = [each for each in self.verdicts if (each.problem, each.inputs) == (run.problem, run.inputs)]
+        if not same or run.decisive and not same[0].decisive:
+            self.verdicts = [each for each in self.verdicts if each not in same] + [run]
 
     @property
-    def told(self) -> list[Verdict]:
+    def decisive(self) -> list[Run]:
         """The runs that the verdict rests on."""
-        return [verdict for verdict in self.verdicts if verdict.told]
+        return [run for run in self.verdicts if run.decisive]
 
     @property
     def word(self) -> Word:
-        ran = [verdict for verdict in self.told if verdict.outcome is not Outcome.REFUSED]
+        ran = [run for run in self.decisive if run.outcome is not Outcome.REFUSED]
         if not ran and not self.faults:
             return Word.REFUSED
-        if not self.why and not self.faults and all(verdict.right for verdict in ran):
+        if not self.why and not self.faults and all(run.right for run in ran):
             return Word.SOUND
-        fitting = [
-            verdict for verdict in self.verdicts if self.fits(verdict) and verdict.outcome is not Outcome.REFUSED
-        ]
-        seen = {size for fault in self.faults for size in fault.sizes or [verdict.problem for verdict in fitting]}
-        clean = all(verdict.right and verdict.problem not in seen for verdict in fitting)
+        fitting = [run for run in self.verdicts if self.fits(run) and run.outcome is not Outcome.REFUSED]
+        faulty = {size for fault in self.faults for size in fault.sizes or [run.problem for run in fitting]}
+        clean = all(run.right and run.problem not in faulty for run in fitting)
         return Word.PARTIAL if (self.needs or self.equal) and fitting and clean else Word.FAULTY
 
-    def fits(self, verdict: Verdict | Problem) -> bool:
+    def fits(self, run: Run | Problem) -> bool:
         """Whether a run's sizes are multiples of what they must be, large enough, and equal where they must."""
-        equal = len({getattr(verdict, axis.lower()) for axis in self.equal}) <= 1
-        return equal and all(need.met(verdict) for need in self.needs)
+        equal = len({getattr(run, axis.lower()) for axis in self.equal}) <= 1
+        return equal and all(need.is_met_by(run) for need in self.needs)
 
     @property
     def headline(self) -> str:
         """The verdict in a line."""
         stored = f", with {self.assumed}" if self.assumed else ""
-        ran = [verdict for verdict in self.told if verdict.outcome is not Outcome.REFUSED]
-        wrong = [verdict for verdict in ran if not verdict.right]
+        ran = [run for run in self.decisive if run.outcome is not Outcome.REFUSED]
+        wrong = [run for run in ran if not run.right]
         kinds = list(dict.fromkeys(fault.kind for fault in self.faults))
         match self.word:
             case Word.SOUND:
-                sizes = len({verdict.problem for verdict in ran})
+                sizes = len({run.problem for run in ran})
                 where = f"all {sizes} sizes run" if sizes > 1 else "the only size run"
-                refused = len(self.told) - len(ran)
+                refused = len(self.decisive) - len(ran)
                 others = f"; it refuses {_count(refused, 'other')}" if refused else ""
                 return f"sound{stored}: right at {where}, without a fault{others}"
             case Word.PARTIAL:
-                outcomes = [str(verdict.outcome) for verdict in wrong]
-                seen = ["wrong"] * (Outcome.WRONG in outcomes) + (kinds or outcomes) or ["refused"]
-                return f"right for {self.needed}{stored}; elsewhere {', '.join(dict.fromkeys(seen))}"
+                outcomes = [str(run.outcome) for run in wrong]
+                seen = ["wrong"] * (Outcome.WRONG in outcomes) + (list(map(str, kinds)) or outcomes) or ["refused"]
+                return f"right for {self.required_sizes}{stored}; elsewhere {', '.join(dict.fromkeys(seen))}"
             case Word.REFUSED:
                 why = self.refusal.partition("\n")[0].removesuffix(":")
                 return f"refused: {why or 'it cannot be run here at any size, which says nothing of the kernel'}"
-        said = f"wrong in {len(wrong)} of {_count(len(ran), 'run')}" if wrong else "right in every run"
+        text = f"wrong in {len(wrong)} of {_count(len(ran), 'run')}" if wrong else "right in every run"
         if self.faults:
-            said += f"{',' if wrong else ', but'} {_count(len(self.faults), 'fault')}: {', '.join(kinds)}"
-        return f"faulty: {said}"
+            text += f"{',' if wrong else ', but'} {_count(len(self.faults), 'fault')}: {', '.join(kinds)}"
+        return f"faulty: {text}"
 
     @property
-    def needed(self) -> str:
+    def required_sizes(self) -> str:
         """`M, N % 128 and K % 8`, `M = N % 32`, or `M, N % 128 and K % 16 and K >= 96`."""
         by_multiple: dict[int, list[str]] = {}
-        for need in self.needs:
-            if need.multiple != 1:
-                by_multiple.setdefault(need.multiple, []).append(need.axis.upper())
         equal = self.equal or "MNK" * self.square
-        together = " = ".join(equal)
+        for need in self.needs:
+            if need.multiple != 1 and need.axis.upper() not in equal:
+                by_multiple.setdefault(need.multiple, []).append(need.axis.upper())
         multiple = next((need.multiple for need in self.needs if need.axis.upper() in equal), 0)
-        parts = [together + (f" % {multiple}" if multiple else "")] if equal else []
-        for multiple, axes in by_multiple.items():
-            own = [axis for axis in axes if axis not in equal]
-            parts += [f"{', '.join(own)} % {multiple}"] if own else []
+        parts = [" = ".join(equal) + (f" % {multiple}" if multiple else "")] if equal else []
+        parts += [f"{', '.join(axes)} % {multiple}" for multiple, axes in by_multiple.items()]
         parts += [f"{need.axis.upper()} >= {need.least}" for need in self.needs if need.least]
-        told = {*equal, *(need.axis.upper() for need in self.needs), *(axis.upper() for axis in self.fixed)}
-        free = [axis.upper() for axis in AXES if axis.upper() not in told]
+        bound = {*equal, *(need.axis.upper() for need in self.needs), *(axis.upper() for axis in self.fixed)}
+        free = [axis.upper() for axis in AXES if axis.upper() not in bound]
         return " and ".join(parts) + (f", any {' and '.join(free)}" if free and self.needs else "")
 
     @property
@@ -255,11 +274,55 @@ class Report:
         """Whether nothing is wrong with the kernel."""
         return self.word is Word.SOUND
 
+    @property
+    def right_runs(self) -> str:
+        """The sizes of runs that were right: `64x96x128, 1x1x1; one-hot inputs: 64x96x128`."""
+        sizes: dict[str, list[str]] = {}
+        for run in self.decisive:
+            if run.right:
+                sizes.setdefault("" if run.inputs == "integers" else f"{run.kind}: ", []).append(run.problem)
+        return "; ".join(kind + ", ".join(sizes[kind]) for kind in sorted(sizes, key=bool))
+
+    @property
+    def other_runs(self) -> list[tuple[Outcome, str]]:
+        """The runs that were not right, with sizes and what happened; those that one fault stopped in a line."""
+        sizes: dict[tuple[Outcome, str], list[str]] = {}
+        for run in self.decisive:
+            if not run.right:
+                text, (file, line) = without_instruction(run.text), place_of(run.text)
+                if run.outcome in (Outcome.OUTSIDE, Outcome.STOPPED):  # the fault itself is described elsewhere
+                    text = kind_of(run.text) + (f" in {file}:{line}" if file else "")
+                kind = "" if run.inputs == "integers" else f" ({run.kind})"
+                sizes.setdefault((run.outcome, text), []).append(run.problem + kind)
+        return [(outcome, f"at {', '.join(where)}: {text}") for (outcome, text), where in sizes.items()]
+
     def data(self) -> dict:
         """All of it as JSON has it: docs/check.md names the fields."""
         word = self.word
         head = {"format": FORMAT, "verdict": word, "exit_code": word.exit_code, "sound": self.sound}
-        return head | {"headline": self.headline} | asdict(self)
+        messages = ((name, getattr(self, name)) for name in ("notes", "why", "limits", "advice", "unchecked"))
+        codes = {name: [{"code": each.code.name, **_plain(each.values)} for each in found] for name, found in messages}
+        return head | {"headline": self.headline} | _plain(self) | {"codes": codes}
+
+
+def _plain(value):
+    """A value of a report as JSON has it."""
+    match value:
+        case Message():
+            return str(value)
+        case Run() | Rank():
+            return {_NAMES.get(name, name): each for name, each in vars(value).items()}
+        case Fault():
+            return {"code": value.kind.name, **vars(value)}
+        case dict():
+            return {key: _plain(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case None | bool() | int() | float() | str():
+            return value
+    return (
+        {each.name: _plain(getattr(value, each.name)) for each in fields(value)} if is_dataclass(value) else str(value)
+    )
 
 
 def _count(number: int, what: str) -> str:

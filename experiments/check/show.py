@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from experiments.check import faults, words
-from experiments.check.report import Fault, Outcome, Report, Word
+from experiments.check.faults import Fault, without_instruction
+from experiments.check.report import Outcome, Report, Word
 
 STYLES = {Word.SOUND: "green", Word.PARTIAL: "yellow", Word.FAULTY: "red", Word.REFUSED: "yellow"}
 MARKS = {
@@ -17,9 +19,8 @@ MARKS = {
     Outcome.REFUSED: ("refused", "yellow"),
 }
 
-_CONTROL = dict.fromkeys(
-    [*range(9), *range(11, 32), *range(127, 160)], "\ufffd"
-)  # a source may tell a terminal to do things
+# Control characters, by which a source could command the terminal.
+_CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
 
 
 def show(report: Report, out: Console) -> None:
@@ -30,11 +31,11 @@ def show(report: Report, out: Console) -> None:
         text.plain = text.plain.translate(_CONTROL)  # one character for one, so styles stay where they are
         out.print(text, soft_wrap=True)
 
-    def listed(title: str, texts: list[str]) -> None:
-        if texts:
-            say()
-            say((title, "bold"))
-        for text in texts:
+    def say_list(title: str, texts: Iterable[object]) -> None:
+        for index, text in enumerate(texts):
+            if index == 0:
+                say()
+                say((title, "bold"))
             say(f"  - {text}")
 
     say((report.headline, f"bold {STYLES[report.word]}"))
@@ -45,25 +46,25 @@ def show(report: Report, out: Console) -> None:
     for note in report.notes:
         say(f"  {note}")
     say()
-    if rights := words.rights(report.told):
-        say(("right", "green"), f" at {rights}")
-    for outcome, text in words.others(report.told):
+    if report.right_runs:
+        say(("right", "green"), f" at {report.right_runs}")
+    for outcome, text in report.other_runs:
         mark, style = MARKS[outcome]
         say((mark, style), f" {text}")
-    listed("Why" if report.why else "", report.why)
+    say_list("Why", report.why)
     if report.faults:
         say()
         say(("Faults", "bold"))
     for fault in report.faults:
         _fault(fault, say)
-    listed("Limits", report.limits)
+    say_list("Limits", report.limits)
     if report.lines:
         _memory(report, say)
-    listed("What that costs", report.advice)
-    listed("Machine code", [words.code(code) for code in report.code])
+    say_list("What that costs", report.advice)
+    say_list("Machine code", report.code)
     if report.ranking:
         _ranking(report, out)
-    listed("Not checked", report.unchecked)
+    say_list("Not checked", report.unchecked)
     say()
     say((f"({report.seconds:.1f} s)", "dim"))
 
@@ -76,7 +77,7 @@ def _fault(fault: Fault, say) -> None:
         say((f"      {fault.quote}", "cyan"))
     if fault.other_quote:
         say((f"      {fault.other_quote}  (line {fault.other_line})", "cyan"))
-    say(f"      {faults.plain(fault.text)}")
+    say(f"      {without_instruction(fault.text)}")
 
 
 def _memory(report: Report, say) -> None:
@@ -88,8 +89,7 @@ def _memory(report: Report, say) -> None:
         if (line.file, line.line) != before:
             before = (line.file, line.line)
             say(f"{line.line:5}  " if line.quote else f"  {line.file}:{line.line}", (line.quote, "cyan"))
-        text = f"         {f'{line.kind} of {line.array or line.space}':<22} {words.asked(line)}"
-        say((text, "yellow" if line.wasteful else ""))
+        say((f"         {line.name:<22} {line}", "yellow" if line.is_wasteful else ""))
 
 
 def _ranking(report: Report, out: Console) -> None:
@@ -103,5 +103,5 @@ def _ranking(report: Report, out: Console) -> None:
         else:
             share = "" if rank.vs_cublas is None else f"{100 * rank.vs_cublas:.3g}%"
             cells = (rank.name, f"{rank.median_us:.4g}", f"{rank.tflops:.3g}", share)
-        table.add_row(*map(Text, cells), style="bold" if rank.own else "")
+        table.add_row(*map(Text, cells), style="bold" if rank.is_subject else "")
     out.print(table)

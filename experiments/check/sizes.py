@@ -1,4 +1,4 @@
-"""Which sizes tell most about a kernel, and which it can take: whole tiles, ragged, and the smallest that go wrong."""
+"""The sizes that a kernel is tried at, and those that it needs: whole tiles, ragged, and the smallest that fail."""
 
 from __future__ import annotations
 
@@ -10,122 +10,122 @@ import gemm_ref
 
 AXES = ("m", "n", "k")
 _MULTIPLES = (2, 4, 8, 16, 32, 64, 128, 256)
-MOST_PRODUCTS = 4 << 20  # of a problem with detectors: a second or two
-_SMALLEST = 16  # rows and columns of a tile; of smaller ones there are several where one is meant
-_MOST_SQUARED = 768  # rows of a square problem without detectors: some seconds
+_MAX_PRODUCTS = 4 << 20  # of a problem with detectors: a second or two
+_MIN_SIDE = 16  # rows and columns of a tile; smaller ones are taken several at a time
+_MAX_SQUARE = 768  # rows of a square problem without detectors: some seconds
 _SHALLOW = 32  # products of each sum where it is the tiles that matter
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The problems that a kernel is tried at. Of three different sizes each, so that none stands for another unseen."""
+    """The problems that a kernel is tried at, of three different sizes each, so that exchanged ones show."""
 
-    whole: gemm_ref.Problem  # whole tiles, and as deep as all of its buffers and more
+    complete: gemm_ref.Problem  # whole tiles, and as deep as all of its buffers and more
     others: tuple[gemm_ref.Problem, ...]
     one: gemm_ref.Problem  # one tile and few products: where sizes are searched
 
 
-def chosen(tile: tuple[int, int], slice_: int, depth: int) -> Sizes:
-    """Three tiles down and more across, depth, partial tiles on each side, and the smallest sizes.
+def choose(tile: tuple[int, int], slice_: int, depth: int) -> Sizes:
+    """Returns three tiles down and more across, depth, partial tiles on each side, and the smallest sizes.
 
     tile: rows and columns of C that a block owns; slice_ and depth: see `survey.Survey`. Where three by four tiles of
     full depth are too much work, they are shallow, and fewer tiles are deep.
     """
-    rows, columns = (side * -(-_SMALLEST // side) for side in tile)
-    shallow = _apart(slice_ * -(-_SHALLOW // slice_), slice_, rows, columns)
+    rows, columns = (side * -(-_MIN_SIDE // side) for side in tile)
+    shallow = _least_distinct(slice_ * -(-_SHALLOW // slice_), slice_, rows, columns)
     wide = gemm_ref.Problem(3 * rows, (4 if 3 * rows != 4 * columns else 5) * columns, 0)
-    k = _apart(depth, slice_, wide.m, wide.n)
+    k = _least_distinct(depth, slice_, wide.m, wide.n)
     part = 2 * slice_ + 7 if slice_ <= _SHALLOW else slice_ + 7
     small = (gemm_ref.Problem(5, 3, 2), gemm_ref.Problem(1, 1, 1))
     one = gemm_ref.Problem(rows, columns, shallow)
-    if wide.m * wide.n * k <= MOST_PRODUCTS:
+    if wide.m * wide.n * k <= _MAX_PRODUCTS:
         edges = gemm_ref.Problem(2 * rows + 3, 2 * columns + 5, max(part, 39))
         return Sizes(wide.resized(k=k), (edges, *small), one)
     deep = gemm_ref.Problem((2 if 2 * rows != columns else 3) * rows, columns, 0)
-    deep = deep.resized(k=_apart(depth, slice_, deep.m, deep.n))
-    wide = wide.resized(k=_apart(shallow, slice_, wide.m, wide.n))
+    deep = deep.resized(k=_least_distinct(depth, slice_, deep.m, deep.n))
+    wide = wide.resized(k=_least_distinct(shallow, slice_, wide.m, wide.n))
     return Sizes(deep, (wide, gemm_ref.Problem(rows + 3, columns + 5, max(part, 39)), *small), one)
 
 
-def _apart(k: int, slice_: int, *others: int) -> int:
-    """The least number of whole slices from k on that is no other size."""
+def _least_distinct(k: int, slice_: int, *others: int) -> int:
+    """Returns the least number of whole slices from k on that is no other size."""
     while k in others:
         k += slice_
     return k
 
 
 def powers(problem: gemm_ref.Problem) -> gemm_ref.Problem:
-    """The next powers of two that differ: M, N and K of a kernel that takes no others."""
+    """Returns the next powers of two that differ: M, N and K of a kernel that takes no others."""
     m = power(problem.m)
     n = power(problem.n, m)
     return problem.resized(m, n, power(problem.k, m, n))
 
 
 def deeper(problem: gemm_ref.Problem) -> gemm_ref.Problem:
-    """With a power of two along K, which is a whole and an even number of most slices."""
+    """Returns the problem with a power of two as K, which is a whole and an even number of most slices."""
     return problem.resized(k=power(problem.k, problem.m, problem.n))
 
 
 def power(size: int, *others: int) -> int:
-    """The next power of two that is no other size."""
+    """Returns the next power of two that is no other size."""
     found: int = 1 << (size - 1).bit_length()
     return power(found + 1, *others) if found in others else found
 
 
 def cube(tile: tuple[int, int], depth: int) -> gemm_ref.Problem:
-    """Whole tiles of equal sizes, `depth` deep if that is not too much work."""
-    side = max(_SMALLEST, *tile)
+    """Returns whole tiles of equal sizes, `depth` deep if that is not too much work."""
+    side = max(_MIN_SIDE, *tile)
     side *= 2 if side <= _SHALLOW else 1
     deep = -(-depth // side) * side
-    side = deep if deep**3 <= MOST_PRODUCTS else side
+    side = deep if deep**3 <= _MAX_PRODUCTS else side
     return gemm_ref.Problem(side, side, side)
 
 
 def squared(tile: tuple[int, int], slice_: int, depth: int, walks: bool = False) -> gemm_ref.Problem:
-    """Whole tiles and slices of one size, the least that is `depth` or more and has two tiles on each side.
+    """Returns whole tiles and slices of one size, the least that is `depth` or more and has two tiles on each side.
 
     Without slices where that is too much work, or else of the longer side of a tile alone; of one such side where a
     block walks over C, which takes as long as N and K together.
     """
     if walks:
-        side = max(_SMALLEST, *tile)
+        side = max(_MIN_SIDE, *tile)
         return gemm_ref.Problem(side, side, side)
     steps = (math.lcm(*tile, slice_), math.lcm(*tile), max(tile))
     sides = [-(-max(depth, 2 * max(tile)) // step) * step for step in steps]
-    side = next((side for side in sides if side <= _MOST_SQUARED), 2 * max(tile))
+    side = next((side for side in sides if side <= _MAX_SQUARE), 2 * max(tile))
     return gemm_ref.Problem(side, side, side)
 
 
 def moved(problem: gemm_ref.Problem, axis: str, size: int, equal: str = "") -> gemm_ref.Problem:
-    """The problem with another size along one axis, and along those that must be `equal` (of MNK) to it."""
+    """Returns the problem with another size along one axis, and along those that must be `equal` (of MNK) to it."""
     axes = equal.lower() if axis.upper() in equal else axis
     return problem.resized(**dict.fromkeys(axes, size))
 
 
 @dataclass(frozen=True)
 class Need:
-    """What one size must be a multiple of, and the smallest at which the kernel goes wrong, the others being whole."""
+    """What one size must be a multiple of, and the smallest at which the kernel fails, the others being whole."""
 
     axis: str  # m, n or k
-    multiple: int  # 0 where no multiple that was tried will do, or there was no time to look
+    multiple: int  # 0 where no multiple that was tried is enough, or time ran out
     smallest: gemm_ref.Problem
-    least: int = 0  # a size below this goes wrong even if it is a multiple
+    least: int = 0  # a size below this fails even if it is a multiple
 
-    def met(self, run: object) -> bool:
-        """Whether `m`, `n` and `k` of a run are as this axis needs them."""
+    def is_met_by(self, run: object) -> bool:
+        """Whether a run's size along this axis is such a multiple."""
         size: int = getattr(run, self.axis)
         return size >= self.least and self.multiple > 0 and size % self.multiple == 0
 
 
 def needs(
     base: gemm_ref.Problem,
-    right: Callable[[gemm_ref.Problem], bool],
-    time_left: Callable[[], bool],
+    is_right: Callable[[gemm_ref.Problem], bool],
+    has_time: Callable[[], bool],
     likely: Sequence[int] = (),
     equal: str = "",
     known: Container[str] = (),
 ) -> list[Need]:
-    """What each size must be a multiple of, of those that must; `right` tells whether a problem comes out right.
+    """Returns what sizes must be multiples of.
 
     base: sizes that are right. The multiples tried are powers of two and `likely`, one for each axis, each beside a
     whole size; where no time is left, those and the size of `base` alone. equal: the axes, of MNK, that must be equal,
@@ -134,33 +134,33 @@ def needs(
     found = []
     for index, axis in enumerate(AXES):
         size = getattr(base, axis)
-        if axis in known or axis.upper() in equal[1:] or right(moved(base, axis, size + 1, equal)):
+        if axis in known or axis.upper() in equal[1:] or is_right(moved(base, axis, size + 1, equal)):
             continue
 
-        def enough(step: int, axis: str = axis, size: int = size) -> bool:
-            return right(moved(base, axis, size + step, equal))
+        def is_enough(step: int, axis: str = axis, size: int = size) -> bool:
+            return is_right(moved(base, axis, size + step, equal))
 
-        multiple = _least(enough, time_left)
+        multiple = _least_multiple(is_enough, has_time)
         multiple = multiple or next(
-            (step for step in dict.fromkeys((*likely[index : index + 1], size, *likely)) if enough(step)), 0
+            (step for step in dict.fromkeys((*likely[index : index + 1], size, *likely)) if is_enough(step)), 0
         )
         small = (moved(base, axis, number, equal) for number in (1, 2, 3) if not multiple or number % multiple)
-        smallest = next((problem for problem in small if not right(problem)), moved(base, axis, size + 1, equal))
+        smallest = next((problem for problem in small if not is_right(problem)), moved(base, axis, size + 1, equal))
         found.append(Need(axis, multiple, smallest))
     return found
 
 
-def least(base: gemm_ref.Problem, axis: str, step: int, right: Callable[[gemm_ref.Problem], bool]) -> int:
-    """The first multiple of `step` from which on an axis comes out right, up to that of `base`, found by halving."""
+def least(base: gemm_ref.Problem, axis: str, step: int, is_right: Callable[[gemm_ref.Problem], bool]) -> int:
+    """Returns the first multiple of `step` from which on an axis is right, up to that of `base`, found by halving."""
     low, high = 0, -(-getattr(base, axis) // step)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if right(base.resized(**{axis: middle * step})) else (middle, high)
+        low, high = (low, middle) if is_right(base.resized(**{axis: middle * step})) else (middle, high)
     return high * step
 
 
 def past(base: gemm_ref.Problem, found: Iterable[Need], equal: str = "") -> gemm_ref.Problem:
-    """Past whole tiles, by the least that `needs` found, or by one."""
+    """Returns a problem past whole tiles, by the least that `needs` found, or by one."""
     steps = {need.axis: need.multiple for need in found}
     for axis in AXES:
         if axis.upper() not in equal[1:]:
@@ -168,10 +168,10 @@ def past(base: gemm_ref.Problem, found: Iterable[Need], equal: str = "") -> gemm
     return base
 
 
-def _least(enough: Callable[[int], bool], time_left: Callable[[], bool]) -> int:
+def _least_multiple(is_enough: Callable[[int], bool], has_time: Callable[[], bool]) -> int:
     """The smallest of _MULTIPLES that is enough, found by halving; 0 if none is, or time runs out."""
     low, high = 0, len(_MULTIPLES)
-    while low < high and time_left():
+    while low < high and has_time():
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(_MULTIPLES[middle]) else (middle + 1, high)
+        low, high = (low, middle) if is_enough(_MULTIPLES[middle]) else (middle + 1, high)
     return _MULTIPLES[low] if low == high < len(_MULTIPLES) else 0

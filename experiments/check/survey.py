@@ -1,4 +1,4 @@
-"""What one block of a kernel does: which tile of C it stores, and how many products it fetches ahead of its sums."""
+"""Runs one block of a kernel: which tile of C it stores, and how many products it fetches ahead of its sums."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from experiments.check.subject import Subject, Survey
 from experiments.check.trial import Trial, attempt
 from gemm_ref import ptx
 
-SIDE = 512  # of the cube whose first block runs: two tiles, and more slices than anybody keeps
-_MOST = SIDE // 2  # rows or columns that a tile may have, or products a slice; more is neither
-_MOST_AHEAD = 384  # columns of A that shared memory may hold
-_MOST_PARTS = 16  # of C that a block may store one after another, loading A for each; one of more is not run to its end
-_FEWEST, _SLICE = 128, 32  # products that are tried of each sum, and those of a slice where it is not known
+SIDE = 512  # of the cube whose first block runs: two tiles, and more slices than any pipeline has
+_MAX_SIDE = SIDE // 2  # rows or columns of a tile, or products of a slice
+_MAX_AHEAD = 384  # columns of A that shared memory may hold
+_MAX_PARTS = 16  # of C that a block stores one after another, loading A for each; after more it is stopped
+_MIN_DEPTH, _SLICE = 128, 32  # products of each sum, and those of a slice where it is not known
 
 
 def survey(subject: Subject) -> Survey:
-    """Run the first block alone, if nobody has; what it does not tell is guessed."""
-    return subject.seen or first_block(subject)[0]
+    """Runs the first block alone, unless it ran; what it does not show gets common values."""
+    return subject.survey or first_block(subject)[0]
 
 
 def first_block(subject: Subject) -> tuple[Survey, Trial]:
-    """What was seen of the first block, and its run, with the result of that block alone."""
-    problem = subject.admit(gemm_ref.Problem(SIDE, SIDE, SIDE))
+    """Returns what the first block does, and its run, with the result of that block alone."""
+    problem = subject.nearest_problem(gemm_ref.Problem(SIDE, SIDE, SIDE))
     seen = _Seen(problem)
     with ptx.first_block():
         trial = attempt(subject, problem, scales=subject.plain, observers=(seen,))
-    return seen.told(), trial
+    return seen.result(), trial
 
 
 class _Walks(ptx.PtxError):
@@ -41,11 +41,11 @@ class _Seen(ptx.Observer):
         self._problem = problem
         self._rows: list[int] = []
         self._columns: list[int] = []
-        self._stored, self._parts_end = False, 0  # since A was last loaded; rows that earlier parts have
+        self._stored, self._parts_end = False, 0  # since A was last loaded; rows of earlier parts
         # Of C, each stored before A was loaded again: first and last row, first and last column
         self._parts: list[tuple[int, ...]] = []
-        self._last: dict[int, int] = {}  # the last column of A that was loaded, by how often threads had met before
-        self._met = 0
+        self._last: dict[int, int] = {}  # the last column of A that was loaded, by the barriers before
+        self._barriers = 0
         self._shared = 0
         self._bytes = gemm_ref.MATHS[problem.math].dtype.itemsize
 
@@ -53,7 +53,7 @@ class _Seen(ptx.Observer):
         self._shared = max(self._shared, kernel.static_shared.size + launch.shared_bytes)
 
     def on_synchronisation(self, event: ptx.Synchronisation) -> None:
-        self._met += event.opens and event.barrier[0] in ("barrier", "mbarrier")
+        self._barriers += event.opens and event.barrier[0] in ("barrier", "mbarrier")
 
     def on_access(self, access: ptx.Access) -> None:
         if access.space == "global":
@@ -75,7 +75,7 @@ class _Seen(ptx.Observer):
             if tensor.name == "A" and kind == "load":
                 self._begin_part()
                 column = int((last % self._problem.k).max())
-                self._last[self._met] = max(column, self._last.get(self._met, 0))
+                self._last[self._barriers] = max(column, self._last.get(self._barriers, 0))
             elif tensor.name == "C" and kind != "load":
                 self._stored = True
                 self._rows += [int(first.min()) // self._problem.n, int(last.max()) // self._problem.n]
@@ -90,20 +90,20 @@ class _Seen(ptx.Observer):
         self._parts_end = len(self._rows)
         if part not in self._parts:  # sums in C itself are stored again and again
             self._parts.append(part)
-        if len(self._parts) > _MOST_PARTS:
+        if len(self._parts) > _MAX_PARTS:
             self._rows, self._columns = list(self._parts[0][:2]), list(self._parts[0][2:])
             raise _Walks("the first block stores one part of C after another")
 
-    def told(self) -> Survey:
+    def result(self) -> Survey:
         tile = None
         if self._rows:
             sides = max(self._rows) - min(self._rows) + 1, max(self._columns) - min(self._columns) + 1
-            tile = sides if max(sides) <= _MOST else None
-        reached = np.maximum.accumulate([self._last[met] + 1 for met in sorted(self._last)] or [self._problem.k])
+            tile = sides if max(sides) <= _MAX_SIDE else None
+        reached = np.maximum.accumulate([self._last[count] + 1 for count in sorted(self._last)] or [self._problem.k])
         steps = np.diff(reached)
-        steps = steps[(steps > 0) & (steps <= _MOST)]
+        steps = steps[(steps > 0) & (steps <= _MAX_SIDE)]
         slice_, ahead = (int(steps.min()), int(reached[0])) if steps.size else (_SLICE, 0)
         rows = sum(tile) if tile else 0
-        held = min(self._shared // (rows * self._bytes), _MOST_AHEAD) if rows else 0
-        depth = max(ahead + 3 * slice_, held + 2 * slice_, _FEWEST)
-        return Survey(tile, slice_, math.ceil(depth / slice_) * slice_, len(self._parts) > _MOST_PARTS)
+        held = min(self._shared // (rows * self._bytes), _MAX_AHEAD) if rows else 0
+        depth = max(ahead + 3 * slice_, held + 2 * slice_, _MIN_DEPTH)
+        return Survey(tile, slice_, math.ceil(depth / slice_) * slice_, len(self._parts) > _MAX_PARTS)

@@ -10,20 +10,20 @@ import numpy as np
 import torch
 
 import gemm_ref
-from experiments.check.subject import PLAIN, Scales, Subject, vector
+from experiments.check.subject import PLAIN, Scales, Subject, bias_vector
 from experiments.records.request import UsageError
 from gemm_ref import ptx
 from gemm_ref.inputs import aligned
 from gemm_ref.problem import INTEGER_LIMIT
 from gemm_ref.ptx.detect.finding import EARLY, MIXED, RACE, SKIPPED
 
-# The kernel cannot be carried out here, which is no fault of its own.
-UNABLE = (ptx.Unsupported, ptx.ParseError)
-SCALES = (-3.0, -2.0, 2.0, 3.0)  # sums stay exact in half precision, too
-PATIENCE = 300_000  # instructions for a batch of blocks: some hundred times what these sizes take a sound kernel
-_OF_A_PRODUCT = 16  # instructions
-ONES = ("ones", "a_ones", "b_ones")  # kinds of inputs for which it does not matter which element is taken
-_WHOLE = (*ONES, "positive")  # kinds that are made of integers; sums of positive ones pass what fp16 holds exactly
+# The reference GPU cannot run the kernel, which is no fault of the kernel.
+UNSUPPORTED = (ptx.Unsupported, ptx.ParseError)
+SCALES = (-3.0, -2.0, 2.0, 3.0)  # sums stay exact in half precision as well
+MAX_INSTRUCTIONS = 300_000  # of a batch of blocks: some hundred times what these sizes take a sound kernel
+_PER_PRODUCT = 16  # instructions
+_ONES = ("ones", "a_ones", "b_ones")  # kinds of inputs in which all elements of a matrix are equal
+_INTEGERS = (*_ONES, "positive")  # kinds of integers; sums of positive ones exceed what fp16 holds exactly
 
 
 class CannotCheck(Exception):
@@ -52,19 +52,18 @@ class Trial:
         return not self.wrong and not self.fault and not self.refusal
 
     @property
-    def called(self) -> str:
+    def scales_text(self) -> str:
         """`with alpha = 2 and beta = -3, ` where they are not those of a plain product."""
-        drawn = vars(self.scales).items()
-        named = [
+        parts = [
             "a bias" if name == "bias" else f"{name} = {value:g}"
-            for name, value in drawn
+            for name, value in vars(self.scales).items()
             if value != getattr(PLAIN, name)
         ]
-        return f"with {' and '.join(named)}, " if named else ""
+        return f"with {' and '.join(parts)}, " if parts else ""
 
     @property
     def unordered(self) -> bool:
-        """Whether threads went out of step, which neither sizes nor layouts explain."""
+        """Whether threads are not synchronised, which neither sizes nor layouts explain."""
         return any(finding.kind in (RACE, EARLY, SKIPPED, MIXED) for finding in self.findings)
 
     @property
@@ -73,21 +72,21 @@ class Trial:
         return "still running after" in self.fault
 
 
-class Patience(ptx.Observer):
-    """Ends a kernel that does not end by itself."""
+class InstructionLimit(ptx.Observer):
+    """Stops a kernel that does not end by itself."""
 
-    def __init__(self, most: int = PATIENCE) -> None:
-        self._most = self._left = most
+    def __init__(self, limit: int = 0) -> None:
+        self._limit = self._left = limit or MAX_INSTRUCTIONS
 
     def on_instruction(self, instruction, mask, machine) -> None:
         self._left -= 1
         if self._left < 0:
-            after = f"still running after {self._most} instructions"
+            after = f"still running after {self._limit} instructions"
             raise ptx.EndlessLoop(f"{instruction.place}: {after}: does the loop around this line end?")
 
 
 class Launches(ptx.Observer):
-    """The kernels that are run, each with its launch."""
+    """Collects the kernels that are run, each with its launch."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[ptx.DecodedKernel, gemm_ref.Launch]] = []
@@ -106,31 +105,31 @@ def attempt(
     detect: bool = False,
     observers: Sequence[ptx.Observer] = (),
 ) -> Trial:
-    """Run the kernel on seeded inputs and check the result; a kind of them may be in ONES, or `positive`.
+    """Runs the kernel on seeded inputs of a kind and checks the result.
 
-    scales: if not given, `drawn` for integers, and else those of a plain product. zeroed: C holds zeros when it starts,
-    and not NaN; if not given, where beta is among what the kernel takes. If beta is not 0, C holds integers. detect:
-    with the fault detectors.
+    scales: `draw_scales` by default for integers, else those of a plain product. zeroed: C holds zeros when the kernel
+    starts, and not NaN; by default where beta is among the parameters. If beta is not 0, C holds integers. detect: with
+    the fault detectors.
     """
     if scales is None:
-        scales = drawn(subject, problem) if kind == "integers" else subject.plain
+        scales = draw_scales(subject, problem) if kind == "integers" else subject.plain
     zeroed = (subject.zeroed or "BETA" in subject.scalars) if zeroed is None else zeroed
     before = integers(problem) if scales.beta or subject.finite else None
     if before is not None and kind != "integers":
         before.zero_()  # sums stay exact
-    bias = scales.bias * vector(problem.n) if scales.bias else None
+    bias = scales.bias * bias_vector(problem.n) if scales.bias else None
     detectors = ptx.Detectors(outputs=() if zeroed or before is not None else ("C",), tile=subject.tile)
-    patience = Patience(max(PATIENCE, _OF_A_PRODUCT * problem.n * problem.k))  # a thread may have a row of C
-    seen = [patience, *observers, *([detectors] if detect else ())]
-    left = []
+    limit = InstructionLimit(max(MAX_INSTRUCTIONS, _PER_PRODUCT * problem.n * problem.k))  # of a row of C
+    all_observers = [limit, *observers, *([detectors] if detect else ())]
+    outputs = []
 
     def fn(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, **_: object) -> torch.Tensor:
-        left.append(out)
+        outputs.append(out)
         if before is not None:
             out.copy_(before)
         elif zeroed:
             out.zero_()
-        with ptx.watched(*seen):
+        with ptx.watched(*all_observers):
             subject.run(a, b, out, scales)
         return out
 
@@ -140,7 +139,7 @@ def attempt(
     wrong = fault = ""
     accuracy = None
     refusal: Exception | None = None
-    exact = kind in _WHOLE or gemm_ref.MATHS[problem.math].is_exact(kind)
+    exact = kind in _INTEGERS or gemm_ref.MATHS[problem.math].is_exact(kind)
     own = subject.finish
     exact = exact and abs(math.frexp(own.alpha)[0]) == 0.5  # a power of two rounds nothing
     added, beta = (before, scales.beta) if scales.beta else (None, None)
@@ -149,7 +148,7 @@ def attempt(
         accuracy = gemm_ref.checked_run(fn, a, b, math=problem.math, exact=exact, extras=extras)
     except gemm_ref.WrongResult as error:
         wrong = str(error)
-    except UNABLE as error:
+    except UNSUPPORTED as error:
         refusal = CannotCheck(str(error))
     except UsageError as error:
         refusal = error
@@ -157,27 +156,26 @@ def attempt(
         refusal = UsageError(f"{subject.name} refuses to run: {error}")
     except ptx.PtxError as error:
         fault = str(error)
-    found = detectors.findings
-    return Trial(problem, kind, a, b, left[0], wrong, fault, refusal, found, scales, accuracy)
+    return Trial(problem, kind, a, b, outputs[0], wrong, fault, refusal, detectors.findings, scales, accuracy)
 
 
-def drawn(subject: Subject, problem: gemm_ref.Problem) -> Scales:
-    """alpha, beta and a bias for a kernel that takes them, others at every size."""
+def draw_scales(subject: Subject, problem: gemm_ref.Problem) -> Scales:
+    """Returns alpha, beta and a bias for a kernel that takes them, other ones at every size."""
     chosen = np.random.default_rng([problem.m, problem.n, problem.k]).choice(SCALES, 2, replace=False)
     named = {"ALPHA": float(chosen[0]), "BETA": float(chosen[1]), "BIAS": 1.0}
     return replace(subject.plain, **{x.lower(): value for x, value in named.items() if x in subject.scalars})
 
 
 def integers(problem: gemm_ref.Problem) -> torch.Tensor:
-    """(M, N) as C may hold beforehand: integers in [-4, 4] of C's dtype."""
+    """Returns (M, N) integers in [-4, 4] of C's dtype, which C holds beforehand."""
     rng = np.random.default_rng([problem.n, problem.m])
-    held = rng.integers(-INTEGER_LIMIT, INTEGER_LIMIT + 1, (problem.m, problem.n))
-    return torch.from_numpy(held).to(gemm_ref.MATHS[problem.math].out_dtype)
+    values = rng.integers(-INTEGER_LIMIT, INTEGER_LIMIT + 1, (problem.m, problem.n))
+    return torch.from_numpy(values).to(gemm_ref.MATHS[problem.math].out_dtype)
 
 
 def operands(problem: gemm_ref.Problem, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """A and B, each from where a cache line begins, as what a GPU allocates. `a_ones`: ones in A, integers in B."""
-    a, b = gemm_ref.make_inputs(problem, "integers" if kind in _WHOLE else kind)
+    """Returns A and B, each aligned to a cache line, as a GPU allocates. `a_ones`: ones in A, integers in B."""
+    a, b = gemm_ref.make_inputs(problem, "integers" if kind in _INTEGERS else kind)
     if kind in ("ones", "a_ones"):
         a = torch.ones_like(a)
     if kind in ("ones", "b_ones"):

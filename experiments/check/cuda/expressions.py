@@ -1,16 +1,20 @@
-"""Whole numbers from what a user writes: `cdiv(N, 32)`, `4 * (BM + BN) * BK`. Read with `ast`, never executed."""
+"""Whole numbers from what a user writes: `cdiv(N, 32)`, `4 * (BM + BN) * BK`. Read with `ast`, never executed.
+
+And the other way round: the expression in M, N and K for numbers that are known at some sizes, as of a grid.
+"""
 
 from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from experiments.records.request import UsageError
-from gemm_ref import cdiv
+from gemm_ref import Problem, cdiv
 
 _FUNCTIONS: Mapping[str, Callable[..., int]] = MappingProxyType({"cdiv": cdiv, "min": min, "max": max})
 _OPERATORS = MappingProxyType(
@@ -25,6 +29,9 @@ _OPERATORS = MappingProxyType(
         ast.RShift: operator.rshift,
     }
 )
+_LARGEST_TILE = 1024
+_ROUNDEST_FIRST = sorted(range(1, _LARGEST_TILE + 1), key=lambda tile: (-(tile & -tile), tile))
+_TILES = (1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 _LARGEST = 1 << 62  # nothing that a launch is made of is larger; also keeps a shift from filling the memory
 
 
@@ -122,3 +129,46 @@ def numbers(defines: Iterable[str]) -> dict[str, int]:
     """What each `NAME=VALUE` defines, of those whose value is a whole number."""
     pairs = (define.partition("=") for define in defines)
     return {name.strip(): int(value) for name, _, value in pairs if re.fullmatch(r"\s*-?\d+\s*", value)}
+
+
+def fit(values: Mapping[Problem, int], axis: int) -> str | None:
+    """Returns the simplest expression with these values; None where there is none. `axis`: of a grid, x is 0."""
+    if len(set(values.values())) == 1:
+        return str(next(iter(values.values())))
+    return next((text for text in _candidates(values, axis) if _holds(text, values)), None)
+
+
+def fit_one_size(value: int, size: int, name: str, step: int) -> str | None:
+    """Returns the expression of one size for `value`: cdiv by `step`, or by the roundest whole number if that is 0."""
+    if value == 1 and size > _LARGEST_TILE:
+        return None
+    tiles = (tile for tile in _ROUNDEST_FIRST if cdiv(size, tile) == value and step in (0, tile))
+    tile = next(tiles, 0)
+    return f"cdiv({name}, {tile})" if tile else None
+
+
+def _holds(text: str, values: Mapping[Problem, int]) -> bool:
+    return all(evaluate(text, {"M": p.m, "N": p.n, "K": p.k}) == value for p, value in values.items())
+
+
+def _candidates(values: Mapping[Problem, int], axis: int) -> Iterator[str]:
+    """Expressions with the value of the largest problem."""
+    problem, value = max(values.items(), key=lambda item: item[0].m * item[0].n * item[0].k)
+    sizes = {"N": problem.n, "M": problem.m, "K": problem.k}
+    order = ("N", "M", "K") if axis != 1 else ("M", "N", "K")
+    for name, tile in itertools.product(order, _ROUNDEST_FIRST):
+        if cdiv(sizes[name], tile) == value:
+            yield f"cdiv({name}, {tile})"
+        if sizes[name] // tile == value:
+            yield f"{name} / {tile}"
+    for name in order:  # a multiple of a size: shared memory, or several blocks for a tile
+        if value % sizes[name] == 0:
+            yield f"{value // sizes[name]} * {name}"
+        for tile in _TILES:
+            blocks = cdiv(sizes[name], tile)
+            if value % blocks == 0:
+                yield f"{value // blocks} * cdiv({name}, {tile})"
+    for rows, columns in itertools.product(_TILES, repeat=2):
+        if cdiv(problem.m, rows) * cdiv(problem.n, columns) == value:
+            yield f"cdiv(M, {rows}) * cdiv(N, {columns})"
+    yield from (f"cdiv(M * N, {tile})" for tile in _ROUNDEST_FIRST if cdiv(problem.m * problem.n, tile) == value)

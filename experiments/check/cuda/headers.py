@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from experiments.check import source_text
-from experiments.check.cuda.signature import without_comments
+from experiments.check.cuda.syntax import without_comments
 
-_TORCH = Path(__file__).resolve().parent / "standins" / "torch.h"
+_TORCH = Path(__file__).resolve().parent / "host_code" / "torch.h"
 NOTHING = "#pragma once\n"  # the stand-in for a header of which nothing is known
 _OF_TORCH = ("torch/", "ATen/", "c10/", "pybind11/")  # as its headers' names begin
 # What the helper_*.h of NVIDIA's samples have: the names of what programs call, and what else they need.

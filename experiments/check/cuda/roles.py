@@ -1,4 +1,4 @@
-"""What the parameters of a kernel mean, by their names: which matrix, which size, and what else a GEMM has."""
+"""The roles of a kernel's parameters, by their names: which matrix, which size, and what else a GEMM has."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from collections.abc import Sequence
 
 from experiments.check.cuda.expressions import evaluate, split
-from experiments.check.cuda.signature import Parameter, Signature
+from experiments.check.cuda.syntax import Parameter, Signature
 from experiments.records.request import UsageError
 
 MATRICES, SIZES, LEADING, SCALARS = ("A", "B", "C"), ("M", "N", "K"), ("LDA", "LDB", "LDC", "LDD"), ("ALPHA", "BETA")
-# D = alpha A B + beta C, in kernels that have all four; a bias is a vector of N numbers
-PLACES = (*MATRICES, "D")  # a host function's, in the order in which they lie
+# D = alpha A B + beta C, in kernels that have all four
+PLACES = (*MATRICES, "D")  # in the order of their addresses, when host code is recorded
 POINTERS = (*MATRICES, "D", "BIAS", "NULL")
-BLOCK = "16"  # a block's side that is passed to a kernel which nobody launches
-HOST = "HOST"  # whatever the host code passes
+_BLOCK = "16"  # the side of a block that is passed to a kernel without host code
+HOST = "HOST"  # the bytes that the host code passes
 ROLES = (*POINTERS, *SIZES, *LEADING, *SCALARS)
 
 _OTHER_NAMES = {
@@ -24,7 +24,7 @@ _OTHER_NAMES = {
     "STRIDE_A": "LDA", "STRIDE_B": "LDB", "STRIDE_C": "LDC",
     "M_LD": "M", "N_LD": "N", "K_LD": "K", "WA": "K", "HB": "K", "WB": "N", "WC": "N", "HA": "M", "HC": "M",
 }  # fmt: skip
-# What names carry besides: where the data lives (d_A, dev_a, gA, A_ptr) or that it is a matrix (matA, mat_a).
+# Affixes: where the data is (d_A, dev_a, gA, A_ptr) or that it is a matrix (matA, mat_a).
 _DECORATION = re.compile(
     r"^(?:d|dev|device|g|gmem|global|gpu|h|host|p|ptr|in|out|mat|matrix|tensor)_?(?=[abcd]$)"
     r"|_?(?:ptr|d|h|dev|device|gmem|mat|gpu|in|global|matrix)$|^(?:d|h|dev|device)_(?=\w{3})",
@@ -36,17 +36,17 @@ _OF_A_MATRIX = (
     re.compile(r"^_*(?:n|num)?_?(?:of_)?(row|col|line|height|width)(?:s|umn|umns)?_?(?:of_|in_|dim_?)?([abc])$", re.I),
 )
 _SIZE_OF = {"A0": "M", "A1": "K", "B0": "K", "B1": "N", "C0": "M", "C1": "N"}
-# `MM`, `size_m`, `M_GLOBAL`, `kTotal`: a size of the matrices; a tile's are called otherwise.
+# `MM`, `size_m`, `M_GLOBAL`, `kTotal`: a size of the matrices, not of a tile.
 _AXIS = re.compile(
     r"^(?:(?:matrix|global|total|size|dim|num)_?)?([mnk])\1?_?(?:global|total|size|dim|len|length)?_*$", re.I
 )
-_ONE_SIZE = re.compile(r"^(?:n|(?:mat|matrix|n)?_?(?:size|dim|width|side|length|len|order))$", re.I)
+_SQUARE_SIZE = re.compile(r"^(?:n|(?:mat|matrix|n)?_?(?:size|dim|width|side|length|len|order))$", re.I)
 
 _ROW = re.compile(r"^(?:row_?)?(?:stride|pitch|ld|leading_?dim\w*)$", re.I)
 
 
 def role_of(name: str) -> str:
-    """The role that a parameter's name tells, in any case; empty where it tells none."""
+    """Returns the role of a name, in any case; empty where it has none."""
     for plain in (name, name.strip("_"), _DECORATION.sub("", name), _DECORATION.sub("", _DECORATION.sub("", name))):
         upper = plain.upper()
         role = _OTHER_NAMES.get(upper, upper)
@@ -60,7 +60,7 @@ def role_of(name: str) -> str:
 
 
 def roles_of(names: Sequence[str]) -> list[str]:
-    """The role that each name tells. With p beside m and n they are M, K and N in this order: m x n times n x p."""
+    """Returns the role of each name. With p beside m and n they are M, K and N in this order: m x n times n x p."""
     found = [role_of(name) for name in names]
     letters = [name.strip("_").upper() for name in names]
     places = [index for index, letter in enumerate(letters) if letter in ("M", "N", "P")]
@@ -70,74 +70,75 @@ def roles_of(names: Sequence[str]) -> list[str]:
     return found
 
 
-def named(parameters: Sequence[Parameter]) -> list[str]:
-    """The role of each parameter, a pointer being a matrix and a number none; empty where nothing tells it.
+def roles_by_name(parameters: Sequence[Parameter]) -> list[str]:
+    """Returns the role of each parameter, a pointer being a matrix and a number none; empty where the name has none.
 
-    Pointers that no name tells apart are A, B and C in order, the one that is not const being C.
+    Three pointers without roles are A, B and C in order, the one that is not const being C.
     """
     found = roles_of([parameter.name for parameter in parameters])
     for index, (parameter, role) in enumerate(zip(parameters, found, strict=True)):
         if is_pointer(parameter) != (role in POINTERS) and role not in SCALARS:
             found[index] = ""
     pointers = [index for index, parameter in enumerate(parameters) if is_pointer(parameter)]
-    clear = {found[index] for index in pointers} >= set(MATRICES)
-    if not clear and len(pointers) == len(MATRICES):
+    complete = {found[index] for index in pointers} >= set(MATRICES)
+    if not complete and len(pointers) == len(MATRICES):
         written = [index for index in pointers if "const" not in parameters[index].type]
         last = written[0] if len(written) == 1 else next((i for i in pointers if found[i] == "C"), pointers[-1])
         rest = [index for index in pointers if index != last]
         if not {found[index] for index in rest} == {"A", "B"}:
             found[rest[0]], found[rest[1]] = "A", "B"
         found[last] = "C"
-    numbers = [index for index, parameter in enumerate(parameters) if _is_whole(parameter)]
+    numbers = [index for index, parameter in enumerate(parameters) if _is_integer(parameter)]
     if len(numbers) == 1 and (not found[numbers[0]] or found[numbers[0]] in SIZES):
-        alone = numbers[0]
-        found[alone] = found[alone] or ("N" if is_alone(parameters[alone].name) else "")
-    if len(numbers) == 2 and is_alone(parameters[numbers[0]].name) and _ROW.match(parameters[numbers[1]].name):
+        found[numbers[0]] = found[numbers[0]] or "N" * is_square_size(parameters[numbers[0]].name)
+    if len(numbers) == 2 and is_square_size(parameters[numbers[0]].name) and _ROW.match(parameters[numbers[1]].name):
         found[numbers[0]] = found[numbers[1]] = "N"  # the side of square matrices, and the length of their rows
     left = [index for index in numbers if not found[index]]
     sizes = [size for size in SIZES if size not in found]
-    if len(numbers) == len(SIZES) and len(left) == len(sizes) != 2:  # one is told by the others
+    if len(numbers) == len(SIZES) and len(left) == len(sizes) != 2:  # one follows from the others
         for index, size in zip(left, sizes, strict=True):  # the usual order; others are tried
             found[index] = size
     return found
 
 
-def is_alone(name: str) -> bool:
+def is_square_size(name: str) -> bool:
     """Whether a number of this name is the one size of square matrices."""
-    return _ONE_SIZE.match(name) is not None
+    return _SQUARE_SIZE.match(name) is not None
 
 
 def is_pointer(parameter: Parameter) -> bool:
-    """Whether it is where numbers lie: a pointer, or a tensor of PyTorch's in host code."""
+    """Whether it is an address: a pointer, or a tensor of PyTorch in host code."""
     return "*" in parameter.type or "Tensor" in parameter.type
 
 
-def roles(signature: Signature, given: str, read: Sequence[str] = (), host: bool = False) -> tuple[str, ...]:
-    """What each parameter is: one of ROLES, an expression of sizes, or HOST.
+def assign_roles(
+    signature: Signature, option: str, recorded: Sequence[str] = (), recorded_by_size: bool = False
+) -> tuple[str, ...]:
+    """Returns the role of each parameter: one of ROLES, an expression of sizes, or HOST.
 
-    given: --args; without it what was `read` from a launch, and names, decide; with `host`, what is left is HOST.
-    Raises UsageError saying what could not be told, and how --args says it.
+    option: --args; without it roles are `recorded` from a launch, or by name; what is left is HOST if the host code
+    was recorded at each size. Raises UsageError with what is unknown, and how --args sets it.
     """
     names = [parameter.name for parameter in signature.parameters]
-    if given:
-        meant = tuple(_given_role(part) for part in split(given))
+    if option:
+        meant = tuple(_role_of_option(part) for part in split(option))
         if len(meant) != len(names):
             raise UsageError(
                 f"--args names {len(meant)} arguments and {signature.name} takes {len(names)}: {', '.join(names)}"
             )
     else:
-        meant = tuple(named(signature.parameters))
-        if read:
-            both = tuple(value or name for value, name in zip(read, meant, strict=True))
+        meant = tuple(roles_by_name(signature.parameters))
+        if recorded:
+            both = tuple(value or name for value, name in zip(recorded, meant, strict=True))
             meant = both if all(both.count(role) <= 1 for role in POINTERS) else meant
-        rest = [HOST if host else _unsaid(parameter) for parameter in signature.parameters]
+        rest = [HOST if recorded_by_size else _common_value(parameter) for parameter in signature.parameters]
         meant = tuple(role or other for role, other in zip(meant, rest, strict=True))
         unknown = [name for name, role in zip(names, meant, strict=True) if not role]
         if unknown:
-            guessed = ",".join(role or "?" for role in meant)
+            known = ",".join(role or "?" for role in meant)
             raise UsageError(
                 f"what is {' and what is '.join(unknown)} of {signature.name}? Say what each parameter is, in order: "
-                f"--args {guessed}, with a number or one of {', '.join(ROLES)} for each ?"
+                f"--args {known}, with a number or one of {', '.join(ROLES)} for each ?"
             )
     wanted = ("A", "B", "D" if "D" in meant and "C" not in meant else "C") if HOST not in meant else ()
     for role in wanted:
@@ -153,26 +154,25 @@ def roles(signature: Signature, given: str, read: Sequence[str] = (), host: bool
     return meant
 
 
-def _is_whole(parameter: Parameter) -> bool:
-    whole = r"\b(?:int|unsigned|size_t|long|uint|u?int\d+_t)\b"
-    return not is_pointer(parameter) and re.search(whole, parameter.type) is not None
+def _is_integer(parameter: Parameter) -> bool:
+    integer = r"\b(?:int|unsigned|size_t|long|uint|u?int\d+_t)\b"
+    return not is_pointer(parameter) and re.search(integer, parameter.type) is not None
 
 
-def _unsaid(parameter: Parameter) -> str:
-    """The value of what nothing determines, if there is a usual one: of a flag, an offset, a block's side."""
+def _common_value(parameter: Parameter) -> str:
+    """The common value of a flag, an offset or a block's side; empty for others."""
     if parameter.type == "bool" or re.match(r"offset|trans", parameter.name, re.I):
         return "0"
-    return (
-        BLOCK if _is_whole(parameter) and re.match(r"(?:block|tile)_?(?:size|dim|width)$", parameter.name, re.I) else ""
-    )
+    is_side = re.match(r"(?:block|tile)_?(?:size|dim|width)$", parameter.name, re.I)
+    return _BLOCK if is_side and _is_integer(parameter) else ""
 
 
-def _given_role(text: str) -> str:
+def _role_of_option(text: str) -> str:
     role = "NULL" if text == "nullptr" else role_of(text) or text
     if role not in ROLES and not re.fullmatch(r"-?\d+(\.\d*)?", role):
         try:
             evaluate(role, dict.fromkeys((*SIZES, *LEADING), 1))
         except UsageError as error:
-            told = f"--args: {text!r} is none of {', '.join(ROLES)}, and no expression"
-            raise UsageError(f"{told}: {error}") from error
+            problem = f"--args: {text!r} is none of {', '.join(ROLES)}, and no expression"
+            raise UsageError(f"{problem}: {error}") from error
     return role

@@ -1,7 +1,7 @@
-"""A user's file, and the files of its project that it includes, as nvcc is given them.
+"""A user's file, and the files of its project that it includes, as nvcc is given them for one kernel.
 
-They are copies, in the same folders as the originals, so that what is not needed can be left out of them: the bodies of
-other kernels, which only take time, and host functions that do not compile. What is checked is one kernel.
+nvcc reads copies, in the same folders as the originals, without what the kernel does not need: the bodies of other
+kernels, which only take time, and host functions that do not compile.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from pathlib import Path
 
 from cuda_kernels import source
 from experiments.check import source_text
-from experiments.check.cuda import headers, host, signature
+from experiments.check.cuda import headers, syntax
+from experiments.check.messages import Message, Note, message
 from gemm_ref.toolchain import find_toolkit
 
 FLAGS = (*source.FLAGS, "--expt-relaxed-constexpr")
 _MISSING = re.compile(r"fatal error: ([^:\n]+): No such file|could not open source file \"([^\"]+)\"")
 _ERROR = re.compile(r"^(.*?)(?:\((\d+)\): error|:(\d+):\d+: (?:fatal )?error)", re.M)  # nvcc's, and the host compiler's
-_NEWER = "-std=c++20"  # for what has words of it
-_NEW = re.compile(
+_CPP20 = "-std=c++20"
+_CPP20_WORDS = re.compile(
     r"\b(?:concept|requires|consteval|constinit)\s|<=>|\]\s*<\s*(?:typename|class|int|auto)\b"
     r"|<(?:concepts|ranges|span|format|source_location|bit|numbers|latch|barrier|semaphore)>"
 )
 _LAMBDAS = "--extended-lambda"  # nvcc asks for it where there are any for the GPU; it then reads a third longer
 _STATEMENT_TRIES = 3  # then the whole function is left out
-# Headers of CUDA's that take seconds to read, by how they begin, and the namespace of what is in them.
-_LONG = {"cooperative_groups": "cooperative_groups", "cuda/": "cuda", "cub/": "cub", "thrust/": "thrust"}
+# Headers of CUDA that take seconds to read, by prefix, each with its namespace.
+_SLOW_HEADERS = {"cooperative_groups": "cooperative_groups", "cuda/": "cuda", "cub/": "cub", "thrust/": "thrust"}
 _ALIAS = re.compile(r"^[ \t]*(?:namespace|using)\s+(\w+)\s*=\s*(?:::)?(\w+)\b[^;\n]*;", re.M)
 _MACROS = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(", re.M)
 
@@ -41,28 +42,29 @@ class Unit:
     flags: tuple[str, ...]
     defines: tuple[str, ...]  # NAME=VALUE
     folder: Path  # for the copies and the stand-ins
-    kernel: str  # whose body stays
-    beside: Path | None = None  # the file that has the kernel, where that is compiled by itself and linked
+    kernel: str  # the one whose body is kept
+    linked: Path | None = None  # the file that has the kernel, where that is a file of its own
     texts: dict[Path, str] = field(default_factory=dict)  # of the files, each after those that it includes
     include: list[Path] = field(default_factory=list)
-    stood_in: list[str] = field(default_factory=list)  # headers
+    replaced: list[str] = field(default_factory=list)  # headers, by stand-ins
     left_out: list[str] = field(default_factory=list)  # host functions
     cut: list[str] = field(default_factory=list)  # host functions of which statements are left out
-    spared: set[str] = field(default_factory=set)  # of _LONG, what nothing uses, until something does not compile
+    skipped: set[str] = field(default_factory=set)  # of _SLOW_HEADERS, those that nothing uses
+    constants: dict[str, int] = field(default_factory=dict)  # of the source, which are given other values
     _tries: dict[str, int] = field(default_factory=dict)
-    rewrite: Callable[[str], str] = str  # the text of each file, before it is compiled
+    rewrite: Callable[[str], str] = str  # applied to the text of each file before it is compiled
 
     def __post_init__(self) -> None:
         text = source_text.read(self.path)
         self.path = self.path.resolve()
         files = [*headers.included(self.path, text), self.path]
-        if self.beside:
-            files += [*headers.included(self.beside, source_text.read(self.beside)), self.beside.resolve()]
+        if self.linked:
+            files += [*headers.included(self.linked, source_text.read(self.linked)), self.linked.resolve()]
         for file in files:
             self.texts[file] = source_text.read(file)
-        if _NEW.search(signature.without_comments(self.text)) and _NEWER not in self.flags:
-            self.flags = (_NEWER, *self.flags)
-        self._leave_out_what_others_need()
+        if _CPP20_WORDS.search(syntax.without_comments(self.text)) and _CPP20 not in self.flags:
+            self.flags = (_CPP20, *self.flags)
+        self._leave_out_unused()
         toolkit = find_toolkit() / "include"
         for name in headers.names(self.path, text):
             ours = headers.stand_in(name, "") != headers.NOTHING or headers.project_folder(self.path, name)
@@ -74,31 +76,29 @@ class Unit:
         """Of all files, as they are compiled."""
         return "\n".join(self.texts.values())
 
-    def functions(self) -> list[tuple[host.Function, Path, int]]:
+    def all_functions(self) -> list[tuple[syntax.Function, Path, int]]:
         """The functions of all files, those of the file itself first, with their files and lines."""
         return [
             (function, file, text.count("\n", 0, function.start) + 1)
             for file, text in reversed(self.texts.items())
-            for function in host.functions(text)
+            for function in syntax.functions(text)
         ]
 
-    def set_constant(self, name: str, value: int) -> bool:
-        """Give a macro or a constant of the files another value; whether they define it."""
+    def set_constant(self, name: str, value: int) -> None:
+        """Gives a macro or a constant of the files another value."""
         macro = rf"^([ \t]*#[ \t]*define[ \t]+{name}[ \t]+)[^\n/]+"
         constant = rf"(\bconst(?:expr)?\s+(?:static\s+)?(?:unsigned\s+)?(?:int|size_t|unsigned)\s+{name}\s*=\s*)[^;,]+"
-        found = 0
         for file, text in self.texts.items():
             changed, count = re.subn(f"{macro}|{constant}", lambda m: f"{m[1] or m[2]}{value}", text, flags=re.M)
             self.texts[file] = changed
-            found += count
-        return found > 0
+            self.constants |= {name: value} if count else {}
 
     def compose(self, before: str = "", after: str = "") -> str:
         """The text of the file, lines numbered as they are in it, between two others."""
         # behind CUDA's own headers, which nvcc includes first: a macro such as T would change them
         macros = "".join(f"#define {define.replace('=', ' ', 1)}\n" for define in self.defines)
         # those of earlier toolkits had assert
-        linked = self._written(self.beside.resolve()) if self.beside else ""
+        linked = self._written(self.linked.resolve()) if self.linked else ""
         return f'#include <cassert>\n{before}\n{macros}{self._written(self.path)}\n{linked}\n#line 1 "checked"\n{after}'
 
     def arguments(self) -> tuple[str, ...]:
@@ -108,32 +108,32 @@ class Unit:
                 copy = self._copied(file)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_text(self._written(file), encoding="utf-8")
-        originals = [*dict.fromkeys((self.path.parent, (self.beside or self.path).resolve().parent)), *self.include]
+        originals = [*dict.fromkeys((self.path.parent, (self.linked or self.path).resolve().parent)), *self.include]
         copies = [self._copied(folder) for folder in originals]
         for folder in copies:
             folder.mkdir(parents=True, exist_ok=True)  # so that a path may lead through it
-        folders = [*copies, *originals, *([self.folder] if self.stood_in else [])]
+        folders = [*copies, *originals, *([self.folder] if self.replaced else [])]
         return (*FLAGS, *self.flags, *(f"-I{folder}" for folder in folders))
 
-    def mend(self, said: str) -> bool:
-        """Whether something could be done about what a compiler said."""
-        if _LAMBDAS in said and _LAMBDAS not in self.flags:
+    def repair(self, message: str) -> bool:
+        """Changes the unit so that the error of a compiler's message does not occur again; whether it could."""
+        if _LAMBDAS in message and _LAMBDAS not in self.flags:
             self.flags = (_LAMBDAS, *self.flags)
             return True
-        if missing := _MISSING.search(said):
+        if missing := _MISSING.search(message):
             return self._add_header(missing[1] or missing[2])
-        if self.spared:
-            self.spared.clear()
+        if self.skipped:
+            self.skipped.clear()
             return True
         wrong: dict[str, set[int]] = {}
-        for file, line, other_line in _ERROR.findall(said):
+        for file, line, other_line in _ERROR.findall(message):
             wrong.setdefault(os.path.realpath(file), set()).add(int(line or other_line))
         before = list(self.texts.values())
         for path, text in self.texts.items():
             text = self._without_declarations(path, text, wrong.get(str(path), set()))
-            for function in reversed(host.functions(text)) if str(path) in wrong else ():
-                own = host.lines(text, function)
-                lines = [line for line in sorted(wrong[str(path)], reverse=True) if line in own]
+            for function in reversed(syntax.functions(text)) if str(path) in wrong else ():
+                body = syntax.lines(text, function)
+                lines = [line for line in sorted(wrong[str(path)], reverse=True) if line in body]
                 if lines and not function.on_device:
                     text = self._without(text, function, lines)
             self.texts[path] = text
@@ -142,49 +142,49 @@ class Unit:
     def _without_declarations(self, path: Path, text: str, wrong: set[int]) -> str:
         """The text without what is declared outside of functions, in one of these lines: textures, of old toolkits."""
         lines = text.split("\n")
-        for function in host.functions(text) if wrong else ():
-            wrong = wrong.difference(host.lines(text, function))
+        for function in syntax.functions(text) if wrong else ():
+            wrong = wrong.difference(syntax.lines(text, function))
         for line in wrong:
             if re.fullmatch(r"\s*[A-Za-z_][^;{}]*;\s*", lines[line - 1]):
                 lines[line - 1] = ""
                 self.cut.append(f"{path.name}:{line}")
         return "\n".join(lines)
 
-    def _without(self, text: str, function: host.Function, lines: list[int]) -> str:
+    def _without(self, text: str, function: syntax.Function, lines: list[int]) -> str:
         """The text without what does not compile of a function: first asserts, and statements of what may launch."""
         self._tries[function.name] = self._tries.get(function.name, 0) + 1
         asserts = all("assert" in text.split("\n")[line - 1] for line in lines)
         if self._tries[function.name] <= _STATEMENT_TRIES and (function.launches or asserts):
             changed = text
             for line in lines:
-                changed = host.without_statement(changed, line, function)
+                changed = syntax.without_statement(changed, line, function)
             if changed != text:
                 self.cut.append(function.name)
                 return changed
         self.left_out.append(function.name)
-        return host.blanked(text, [function])
+        return syntax.blanked(text, [function])
 
-    def _leave_out_what_others_need(self) -> None:
-        """Empty the other kernels, and leave out the device functions and the headers that only these need."""
+    def _leave_out_unused(self) -> None:
+        """Empties the other kernels, and leaves out the device functions and the headers that only these need."""
         words: set[str] = set()
-        spare: list[tuple[Path, host.Function]] = []
+        unused: list[tuple[Path, syntax.Function]] = []
         for file, text in self.texts.items():
-            functions = host.functions(text)
-            others = [f for f in functions if f.is_kernel and f.name != self.kernel and f.body.strip()]
-            device = [f for f in functions if not f.on_host and not f.is_kernel]
-            self.texts[file] = host.blanked(text, others)
-            words.update(_words(host.blanked(self.texts[file], device, whole=True)))
-            spare += [(file, function) for function in device]
-        while called := [each for each in spare if each[1].name in words]:
-            spare = [each for each in spare if each not in called]
+            defined = syntax.functions(text)
+            others = [f for f in defined if f.is_kernel and f.name != self.kernel and f.body.strip()]
+            device = [f for f in defined if not f.on_host and not f.is_kernel]
+            self.texts[file] = syntax.blanked(text, others)
+            words.update(_words(syntax.blanked(self.texts[file], device, whole=True)))
+            unused += [(file, function) for function in device]
+        while called := [each for each in unused if each[1].name in words]:
+            unused = [each for each in unused if each not in called]
             words.update(word for _, function in called for word in _words(function.body))
         for file, text in self.texts.items():
-            self.texts[file] = host.blanked(text, [gone for each, gone in spare if each == file], whole=True)
-        self.spared = {name for name in _LONG if self._is_spare(name)}
+            self.texts[file] = syntax.blanked(text, [gone for each, gone in unused if each == file], whole=True)
+        self.skipped = {name for name in _SLOW_HEADERS if self._is_unused(name)}
 
-    def _is_spare(self, header: str) -> bool:
+    def _is_unused(self, header: str) -> bool:
         """Whether nothing uses the namespace of a header, or what is called by an alias of it."""
-        namespace, text = _LONG[header], signature.without_comments(self.text)
+        namespace, text = _SLOW_HEADERS[header], syntax.without_comments(self.text)
         aliases = [alias[1] for alias in _ALIAS.finditer(text) if alias[2] == namespace]
         text = _ALIAS.sub("", text)
         used = re.search(rf"(?<!\w::)\b{namespace}\s*::|\busing\s+namespace\s+{namespace}\b", text)
@@ -193,9 +193,9 @@ class Unit:
     def _written(self, path: Path) -> str:
         """A file as nvcc is given it, lines numbered as they are in it."""
         text = self.rewrite(self.texts[path])
-        for header in self.spared:
+        for header in self.skipped:
             text = re.sub(rf"^[ \t]*#[ \t]*include[ \t]*<{header}[^>\n]*>", "", text, flags=re.M)
-            for alias in [alias[0] for alias in _ALIAS.finditer(text) if alias[2] == _LONG[header]]:
+            for alias in [alias[0] for alias in _ALIAS.finditer(text) if alias[2] == _SLOW_HEADERS[header]]:
                 text = text.replace(alias, "")
         return f'#line 1 "{path}"\n{text}'
 
@@ -203,7 +203,7 @@ class Unit:
         return self.folder / "copies" / path.relative_to(path.anchor)
 
     def _add_header(self, name: str) -> bool:
-        if name in self.stood_in or Path(name).is_absolute():
+        if name in self.replaced or Path(name).is_absolute():
             return False
         if folder := headers.project_folder(self.path, name):
             self.include += [folder] * (new := folder not in self.include)
@@ -211,35 +211,36 @@ class Unit:
         target = self.folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(headers.stand_in(name, self.text), encoding="utf-8")
-        self.stood_in.append(name)
+        self.replaced.append(name)
         return True
 
     @property
-    def notes(self) -> list[str]:
-        told = []
-        if self.stood_in:
-            told.append(f"{', '.join(self.stood_in)} was not found: a stand-in without effect takes its place")
+    def notes(self) -> list[Message]:
+        """What was changed in the user's text."""
+        found = [message(Note.CONSTANT_REDUCED, name=name, value=value) for name, value in self.constants.items()]
+        if self.replaced:
+            found.append(message(Note.HEADERS_REPLACED, headers=", ".join(self.replaced)))
         if self.left_out:
-            told.append(f"host code that does not compile here was left out: {', '.join(dict.fromkeys(self.left_out))}")
+            found.append(message(Note.HOST_CODE_LEFT_OUT, names=", ".join(dict.fromkeys(self.left_out))))
         if parts := [name for name in dict.fromkeys(self.cut) if name not in self.left_out]:
-            told.append(f"statements that do not compile here were left out of {', '.join(parts)}")
-        return told
+            found.append(message(Note.STATEMENTS_LEFT_OUT, names=", ".join(parts)))
+        return found
 
 
-def find_kernel(path: Path, wanted: str) -> tuple[signature.Signature, Path, str]:
-    """(the kernel, the file that has it, that file's text and those that it includes). Raises UsageError."""
+def find_kernel(path: Path, name: str) -> tuple[syntax.Signature, Path, str]:
+    """Returns (the kernel, the file that has it, its text and those that it includes). Raises UsageError."""
     text = source_text.read(path)
-    kernels = signature.read(text)
+    kernels = syntax.kernels(text)
     files = [path] if kernels else headers.included(path, text)
     for file in files:
-        kernels += [] if file == path else signature.read(source_text.read(file))
+        kernels += [] if file == path else syntax.kernels(source_text.read(file))
     whole = headers.with_includes(path, text)
-    functions = {*_MACROS.findall(whole), *(f.name for f in host.functions(whole) if not f.is_kernel)}
-    chosen = signature.choose(kernels, wanted, path.name, functions)
-    signature.require_values(chosen)
-    file = next(file for file in files if chosen in signature.read(source_text.read(file)))
-    return signature.written_out(chosen, whole), file, whole
+    callees = {*_MACROS.findall(whole), *(f.name for f in syntax.functions(whole) if not f.is_kernel)}
+    chosen = syntax.choose_kernel(kernels, name, path.name, callees)
+    syntax.require_values(chosen)
+    file = next(file for file in files if chosen in syntax.kernels(source_text.read(file)))
+    return syntax.written_out(chosen, whole), file, whole
 
 
 def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", signature.without_comments(text)))
+    return set(re.findall(r"\w+", syntax.without_comments(text)))

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.check import faults, words
-from experiments.check.page.lanes import Picture, picture
-from experiments.check.page.sizes import GLYPHS, strips
-from experiments.check.report import Line, Report
+from experiments.check.faults import without_instruction
+from experiments.check.page.pictures import GLYPHS, Picture, picture, strips
+from experiments.check.report import LineTraffic, Report
 from experiments.publish.pages import make_page_templates
 from experiments.publish.pages.coloured import colour_source
 
@@ -19,10 +18,10 @@ _FOLDER = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Remark:
-    """What is said beside a line of the source, and the place of the page that says more."""
+    """A remark beside a line of the source, and the place of the page with the details."""
 
     kind: str  # fault or cost
-    href: str  # empty where nothing says more
+    href: str  # empty where there are no details
     text: str
 
 
@@ -30,8 +29,8 @@ class Remark:
 class Cost:
     """An access of a line, with its picture."""
 
-    line: Line
-    drawn: Picture | None
+    line: LineTraffic
+    picture: Picture | None
     open: bool
 
 
@@ -48,41 +47,39 @@ def render(report: Report, text: str = "") -> str:
             file=path.name,
             strips=strips(report),
             glyphs=GLYPHS,
-            others=words.others(report.told),
             costs=costs,
             source=source,
             colour=lambda quote: colour_source(quote, path.suffix)[0],
             remarks=_remarks(report, path.name, costs),
-            words=words,
-            plain=faults.plain,
+            plain=without_instruction,
         )
     )
 
 
-def _costs(lines: Sequence[Line]) -> list[Cost]:
+def _costs(lines: Sequence[LineTraffic]) -> list[Cost]:
     """Every access; of those that waste, the first of each array and kind is open."""
     seen: set[tuple[str, str, str]] = set()
     found = []
     for line in lines:
         about = line.space, line.kind, line.array
-        found.append(Cost(line, picture(line), line.wasteful and about not in seen))
-        if line.wasteful:
+        found.append(Cost(line, picture(line), line.is_wasteful and about not in seen))
+        if line.is_wasteful:
             seen.add(about)
     return found
 
 
 def _remarks(report: Report, file: str, costs: Sequence[Cost]) -> dict[int, list[Remark]]:
     """What is said beside each line of the user's file, by its number."""
-    said: dict[int, list[Remark]] = {}
+    remarks: dict[int, list[Remark]] = {}
     for number, text in re.findall(rf"{re.escape(file)}[(:](\d+)\)?: (.*)", report.refusal):
-        said.setdefault(int(number), []).append(Remark("fault", "", text))
+        remarks.setdefault(int(number), []).append(Remark("fault", "", text))
     for number, fault in enumerate(report.faults, 1):
         both = f", with line {fault.other_line}" if fault.other_line and fault.other_quote else ""
         if fault.quote and fault.file == file:
-            said.setdefault(fault.line, []).append(Remark("fault", f"#fault-{number}", fault.kind + both))
+            remarks.setdefault(fault.line, []).append(Remark("fault", f"#fault-{number}", fault.kind + both))
     for number, cost in enumerate(costs, 1):
         line = cost.line
-        if line.wasteful and line.quote and line.file == file:
-            text = f"{line.kind} of {line.array or line.space}: {words.taken(line)}, ideal {line.ideal:.3g}"
-            said.setdefault(line.line, []).append(Remark("cost", f"#access-{number}", text))
-    return said
+        if line.is_wasteful and line.quote and line.file == file:
+            text = f"{line.name}: {line.cost}, ideal {line.ideal:.3g}"
+            remarks.setdefault(line.line, []).append(Remark("cost", f"#access-{number}", text))
+    return remarks

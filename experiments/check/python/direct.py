@@ -12,7 +12,8 @@ import torch
 import triton
 from triton.runtime.jit import KernelInterface
 
-from experiments.check.python import examples, untuned
+from experiments.check.python import module as source
+from experiments.check.python import untuned
 from experiments.check.python.module import Module
 
 _DIMENSIONS = {"A": "mk", "B": "kn", "C": "mn"}
@@ -29,9 +30,9 @@ def launch_of(name: str, module: Module, roles: Mapping[str, str]) -> Callable[.
     parameters = inspect.signature(function).parameters
     letters = {parameter[0].lower(): role for parameter, role in roles.items() if role in _DIMENSIONS}
     strides = {each: found for each in parameters if (found := _stride(each, letters))}
-    launches = (call.func for call, _ in examples.calls(name, (), module))
+    launches = (call.func for call, _ in source.calls(name, (), module))
     written = next((target.slice for target in launches if isinstance(target, ast.Subscript)), None)
-    source = inspect.getsource(function)
+    text = inspect.getsource(function)
 
     def launch(**values: Any) -> None:
         held = {role: values[parameter] for parameter, role in roles.items() if parameter in values}
@@ -40,14 +41,14 @@ def launch_of(name: str, module: Module, roles: Mapping[str, str]) -> Callable[.
             values[parameter] = _step(held[role], role, axis, lengths)
         named = module.constants | values | {axis.upper(): length for axis, length in lengths.items()}
         grid = _written(written, named, module) if written is not None else None
-        kernel[grid or _tiles(source, lengths)](**values)
+        kernel[grid or _tiles(text, lengths)](**values)
 
-    kept = [each for key, each in parameters.items() if key not in strides and key not in _chosen(kernel)]
+    kept = [each for key, each in parameters.items() if key not in strides and key not in _tuned_parameters(kernel)]
     setattr(launch, "__signature__", inspect.Signature(kept))  # noqa: B010 (mypy knows no such name of a function)
     return launch
 
 
-def _chosen(kernel: Any) -> set[str]:
+def _tuned_parameters(kernel: Any) -> set[str]:
     """The parameters that a kernel's decorators give values."""
     found: set[str] = set()
     while isinstance(kernel, KernelInterface):
@@ -87,7 +88,7 @@ def _tiles(source: str, lengths: Mapping[str, int]) -> Callable[[Mapping[str, An
     """A program for each tile of C: along one axis of the grid, or two if the kernel asks for two."""
 
     def grid(meta: Mapping[str, Any]) -> tuple[int, ...]:
-        counts = [triton.cdiv(lengths[axis], untuned.side(meta, axis) or 1) for axis in "mn"]
+        counts = [triton.cdiv(lengths[axis], untuned.tile_side(meta, axis) or 1) for axis in "mn"]
         if not re.search(r"program_id\((axis=)?1\)", source):
             return (counts[0] * counts[1],)
         by_columns = re.search(r"\w*(n|col\w*|x)\s*=\s*tl\.program_id\((axis=)?0\)", source)

@@ -13,7 +13,8 @@ import torch
 import triton
 from triton.runtime.jit import KernelInterface
 
-from experiments.check.python import direct, examples
+from experiments.check.python import direct
+from experiments.check.python import module as source
 from experiments.check.python.module import SIZES, Module
 from experiments.check.python.untuned import UNKNOWN, common, constants, plain
 from experiments.records.request import UsageError
@@ -65,7 +66,7 @@ class Launcher:
     name: str
     function: Callable
     arguments: tuple[Argument, ...]
-    by_itself: bool = False  # it is a kernel, which no function of the file launches on matrices that it is given
+    is_kernel: bool = False  # no function of the file launches it on matrices that it is passed
     square: bool = False  # the file passes one size for M, N and K
 
     @property
@@ -150,7 +151,7 @@ def _by_themselves(
         names = list(inspect.signature(plain(value)).parameters)
         if set(MATRICES) <= set((roles := _roles(names)).values()):
             function = direct.launch_of(key, module, roles)
-            passed = (each for _, each in examples.calls(key, names, module))
+            passed = (each for _, each in source.calls(key, names, module))
             sizes = ([ast.unparse(each[size]) for size in SIZES if size in each] for each in passed)
             square = any(said.count(said[0]) == len(SIZES) and said[0].isidentifier() for said in sizes if said)
             try:
@@ -225,8 +226,8 @@ def _arguments(
     """
     parameters = _parameters(function)
     required = [each for each in parameters if each.default is inspect.Parameter.empty and each.name not in given]
-    called = examples.called_with(name, listed or [each.name for each in parameters], module)
-    passed = examples.parametrized(name, module) | called
+    called = source.called_with(name, listed or [each.name for each in parameters], module)
+    passed = source.parametrized(name, module) | called
     scalars = [each.name for each in parameters if each not in required and _role(each.name) in SCALARS]
     roles = _roles([each.name for each in required] + [name for name in scalars if name not in given])
     if not {"C", ADDEND} & set(roles.values()):  # beta is of a matrix that it is not given
@@ -237,18 +238,18 @@ def _arguments(
     if not {"A", "B"} <= set(roles.values()):
         raise UsageError(f"{name}({shown}) has no two matrices among its parameters, by their names: {PLAIN}")
     for each in parameters:
-        role, texts = roles.get(each.name, ""), examples.texts(each.name, module)
+        role, texts = roles.get(each.name, ""), source.texts(each.name, module)
         value: object = None
         if each.name in given:
             role, value = "", given[each.name]
         elif role == TYPE and texts:
             value = [text for text in texts if hasattr(torch, text.rpartition(".")[2]) or _short(text) != text]
             role, value = (role, value) if value else ("", texts[0])
-        elif role in FACTORS and _said(each) == "float":
+        elif role in FACTORS and _annotation(each) == "float":
             role = FACTOR  # which may be a number, or a tensor all the same
         elif not role and each in required:
             value = passed[each.name] if each.name in passed else _common(each, module)
-            role = value if isinstance(value, examples.Size) else ""
+            role = value if isinstance(value, source.Size) else ""
         elif not role:
             continue
         if value is inspect.Parameter.empty:
@@ -318,7 +319,7 @@ def _common(parameter: inspect.Parameter, module: Module) -> object:
         return kernels[0]
     if kernels and re.search(r"^(config|cfg)$", parameter.name):
         return triton.Config(constants(kernels[0]))
-    said = _said(parameter)
+    said = _annotation(parameter)
     if (value := common(parameter.name)) is not UNKNOWN:
         if re.match(r"(typing\.)?([Ll]ist|Sequence)", said):
             return value, value
@@ -327,10 +328,10 @@ def _common(parameter: inspect.Parameter, module: Module) -> object:
         return 1.0 if said == "float" else False
     if re.search(r"Optional|None", said):
         return None
-    return next(iter(examples.texts(parameter.name, module)), inspect.Parameter.empty)
+    return next(iter(source.texts(parameter.name, module)), inspect.Parameter.empty)
 
 
-def _said(parameter: inspect.Parameter) -> str:
+def _annotation(parameter: inspect.Parameter) -> str:
     """The type that a parameter is said to have."""
     said = parameter.annotation
     return said.__name__ if inspect.isclass(said) else str(said)

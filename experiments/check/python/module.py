@@ -11,7 +11,10 @@ import __future__
 import ast
 import contextlib
 import io
+import math
+import re
 import sys
+import traceback
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +22,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import torch
 import triton
+import triton.language as tl
+from triton.compiler.errors import CompilationError
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import KernelInterface
 
@@ -28,6 +34,7 @@ from experiments.check.python.project import Project
 from experiments.check.python.stand_in import NotOnStandIn, StandIn
 from experiments.check.python.untuned import Untuned
 from experiments.records.request import UsageError
+from gemm_ref import ptx
 
 SIZES = ("M", "N", "K")
 _ALIASES = {"triton": triton, "tl": triton.language}  # under which packages of their own hand Triton on
@@ -215,3 +222,124 @@ def _launching_nothing() -> contextlib.AbstractContextManager:
     stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
     stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
     return stack
+
+
+# --- what stops a function before its kernel runs --------------------------------------------------------------------
+
+
+class Stopped(UsageError):
+    """The function raised an error, at a line of the file."""
+
+    line = math.inf  # infinite where it came past its host code
+
+
+@contextlib.contextmanager
+def errors(module: Module, function: str) -> Iterator[None]:
+    """Errors of the user's own code and of Triton's compiler as UsageError; faults of the kernel pass."""
+    try:
+        yield
+    except (ptx.PtxError, UsageError, KeyboardInterrupt):
+        raise
+    except CompilationError as error:
+        line, said = _compiling(module, error)
+        quote = source_text.read(module.path).split("\n")[line - 1].strip() if line else ""
+        place = f"{module.path.name}:{line}: `{quote}`" if line else function
+        raise Stopped(f"{place} does not compile: {said}") from error
+    except Exception as error:
+        own = str(module.path.resolve())
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own]
+        line = frames[-1].lineno or 0 if frames else 0
+        place = f"{module.path.name}:{line}: `{frames[-1].line}` " if frames else ""
+        missing = module.why_missing(error.name or "") if isinstance(error, NameError) else module.why_bare
+        left = f" ({missing})" if missing else ""
+        stopped = Stopped(f"{place}stops {function}: {type(error).__name__}: {short(error)}{left}")
+        stopped.line = frames[0].lineno or 0 if frames else 0
+        raise stopped from error
+
+
+def _compiling(module: Module, error: BaseException | None) -> tuple[int, str]:
+    """The line of the file at which Triton's compiler stopped, and why: of functions that call each other the last."""
+    text, line, said = source_text.read(module.path), 0, ""
+    while isinstance(error, CompilationError):
+        said = error.error_message or said
+        if error.src and error.src in text:
+            line = text[: text.index(error.src)].count("\n") + getattr(error.node, "lineno", 1)
+        error = error.__cause__
+    return line, short(said or error or "Triton does not say why")
+
+
+def short(error: object) -> str:
+    """The first line of a message."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+
+
+# --- values that the file itself passes ------------------------------------------------------------------------------
+
+
+def texts(name: str, module: Module) -> list[str]:
+    """What the file gives parameters of this name by default, and what it compares it with, of texts."""
+    found: list[ast.expr | None] = []
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.arguments):
+            in_order = (node.posonlyargs + node.args)[-len(node.defaults) or None :]
+            pairs = [*zip(in_order, node.defaults, strict=False), *zip(node.kwonlyargs, node.kw_defaults, strict=True)]
+            found += [default for each, default in pairs if each.arg == name]
+        elif isinstance(node, ast.Compare) and ast.unparse(node.left) == name:
+            found += node.comparators
+    said = (each for node in found if node for each in ast.walk(node) if isinstance(each, ast.Constant))
+    return [each.value for each in said if isinstance(each.value, str)]
+
+
+def parametrized(function: str, module: Module) -> dict[str, object]:
+    """The first value that the file's own tests give each name (`pytest.mark.parametrize`), this function's first."""
+    found: dict[str, object] = {}
+    tests = [each for each in ast.walk(module.tree) if isinstance(each, ast.FunctionDef) and each.decorator_list]
+    tests.sort(key=lambda each: not any(isinstance(node, ast.Name) and node.id == function for node in ast.walk(each)))
+    for node in (decorator for test in tests for decorator in test.decorator_list):
+        if not (isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "parametrize" and len(node.args) > 1):
+            continue
+        said, values = (_value(argument, module) for argument in node.args[:2])
+        names = re.findall(r"\w+", said) if isinstance(said, str) else said
+        first = next(iter(values), None) if isinstance(values, list | tuple) else None
+        if not isinstance(names, list | tuple):
+            continue
+        first = getattr(first, "values", first) if len(names) > 1 else (first,)  # a pytest.param has values
+        if isinstance(first, list | tuple) and len(first) == len(names):
+            found = dict(zip(names, first, strict=True)) | found
+    return found
+
+
+class Size(str):
+    """M, N or K, which the file passes for another parameter as well."""
+
+
+def called_with(name: str, parameters: Sequence[str], module: Module) -> dict[str, object]:
+    """The first constant, or size, that the file itself passes for each parameter of a function."""
+    found: dict[str, object] = {}
+    for _, passed in calls(name, parameters, module):
+        sizes = {ast.unparse(each): Size(key) for key, each in passed.items() if key in SIZES}
+        for parameter, argument in passed.items():
+            known = (
+                _value(argument, module),
+                module.constants.get(ast.unparse(argument)),
+                sizes.get(ast.unparse(argument)),
+            )
+            value = next((each for each in known if each is not None), None)
+            if isinstance(value, bool | int | float | str | torch.dtype | tl.dtype):
+                found.setdefault(parameter, value)
+    return found
+
+
+def calls(name: str, parameters: Sequence[str], module: Module) -> Iterator[tuple[ast.Call, dict[str, ast.expr]]]:
+    """The file's own calls of a function, and what each passes for its parameters."""
+    called = re.compile(rf"(\w+\.)*{re.escape(name)}(\.apply|\.forward|\[.*\])?")
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and called.fullmatch(ast.unparse(node.func)):
+            passed = dict(zip(parameters, node.args, strict=False))
+            yield node, passed | {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
+
+
+def _value(node: ast.expr, module: Module) -> object:
+    """What an expression that calls nothing is; None for any other."""
+    calls_nothing = not any(isinstance(each, ast.Call | ast.Lambda | ast.Await) for each in ast.walk(node))
+    return module.value(node) if calls_nothing else None

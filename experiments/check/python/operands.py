@@ -1,4 +1,4 @@
-"""What a function takes for A and B: their types, how they are stored, and shapes of factors that change nothing."""
+"""The forms of A and B that a function may take: types, storage, and shapes of factors that change nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 import gemm_ref
-from experiments.check.cuda.layouts import Layout
+from experiments.check.cuda.matrices import StorageOrder
 from gemm_ref.inputs import aligned
 
 
@@ -19,21 +19,21 @@ class Elements:
     """The types of A and B, and of C where the caller makes it."""
 
     name: str
-    pattern: str  # of the words of torch for it
+    pattern: str  # of its names in torch
     a: torch.dtype
     b: torch.dtype
     c: torch.dtype
-    math: str  # by which the result is judged, unless its type says another
+    math: str  # in which the result is compared, unless C's type determines another
 
     @property
-    def whole(self) -> bool:
+    def is_integer(self) -> bool:
         """Whether some have no fractions."""
         return torch.int8 in (self.a, self.b)
 
-    def judged_by(self, made: torch.dtype | None) -> str:
-        """The math mode for a C of this type, if it was the function that made it."""
+    def compared_as(self, made: torch.dtype | None) -> str:
+        """Returns the math mode for a C of this type, if the function allocates it."""
         halves = {torch.float16: "fp16", torch.bfloat16: "bf16"}
-        return halves.get(made, self.math) if self.whole and made else self.math
+        return halves.get(made, self.math) if self.is_integer and made else self.math
 
 
 def _plain(math: str, pattern: str) -> Elements:
@@ -47,13 +47,13 @@ _ELEMENTS = (
     _plain("bf16", _BFLOAT),
     _plain("fp32", r"torch\.float(32)?\b|\.float\(\)|pointer_type\(tl\.float32"),
     _plain("fp8", r"torch\.float8_e4m3fn\b|\bfp8\b"),
-    # Integers are judged as the fp32 numbers that they are.
+    # Integers are compared as fp32 numbers, which hold them exactly.
     Elements("int8", r"\bint8\b", torch.int8, torch.int8, torch.int32, "fp32"),
     Elements("int8 to fp16", r"$^", torch.int8, torch.int8, torch.float16, "fp16"),
     Elements("fp16 and int8", r"$^", torch.float16, torch.int8, torch.float16, "fp16"),
     Elements("bf16 and int8", r"$^", torch.bfloat16, torch.int8, torch.bfloat16, "bf16"),
 )
-_LAYOUTS = (("", "B"), ("A", "AB"))  # what is stored by columns, likely ones first
+_BY_COLUMNS = (("", "B"), ("A", "AB"))  # matrices that are stored column-major, likely ones first
 _BLOCK = 128  # of elements that share a factor, in most files
 # The shapes of the factors of A and B, by M, N and K.
 FACTORS: tuple[Callable[[int, int, int], tuple[tuple[int, ...], tuple[int, ...]]], ...] = (
@@ -68,7 +68,7 @@ FACTORS: tuple[Callable[[int, int, int], tuple[tuple[int, ...], tuple[int, ...]]
     lambda m, n, k: ((m, -(-k // _BLOCK)), (-(-n // _BLOCK), -(-k // _BLOCK))),
     lambda m, n, k: ((m, -(-k // _BLOCK)), (-(-k // _BLOCK), -(-n // _BLOCK))),
 )
-_OF_BLOCKS = 8  # the first whose elements are those of blocks
+_FIRST_OF_BLOCKS = 8  # the first with a factor for each block
 
 
 @dataclass(frozen=True)
@@ -77,40 +77,35 @@ class Form:
 
     elements: Elements
     factors: int = 0  # which of FACTORS
-    layout: Layout = Layout()
-    batched: bool = False  # they are taken as batches, of which there is one
+    storage: StorageOrder = StorageOrder()
+    batched: bool = False  # as batches of one matrix
 
     def passed(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[torch.Tensor]:
-        """a (M, K), b (K, N) and c (M, N) in its types, each as it is stored; the same tensor where nothing differs."""
+        """Returns A (M, K), B (K, N) and C (M, N) in its types, as stored; the same tensor where nothing differs."""
         own = self.elements
-        types = (own.a, own.b, own.c) if own.whole else (a.dtype, b.dtype, c.dtype)
-        given = [(x, self.layout.stored(name, x, kind)) for name, x, kind in zip("ABC", (a, b, c), types, strict=True)]
+        types = (own.a, own.b, own.c) if own.is_integer else (a.dtype, b.dtype, c.dtype)
+        given = [(x, self.storage.store(name, x, kind)) for name, x, kind in zip("ABC", (a, b, c), types, strict=True)]
         return [x if x is stored else aligned(stored) for x, stored in given]
 
-    def shaped(self, x: torch.Tensor) -> torch.Tensor:
-        """A matrix as it is passed."""
-        return x[None] if self.batched else x
 
+def forms(text: str, name: str, math: str, factors: bool) -> Iterator[Form]:
+    """Yields the forms to try, likely ones first: with the types that a file names most, or that `name` does.
 
-def forms(text: str, name: str, wanted: str, factors: bool) -> Iterator[Form]:
-    """The forms to try, likely ones first: with the types that a file names most, or that `name` does.
-
-    text: of the file; name: its own and the function's; wanted: the math mode that the user wants, or empty; factors:
-    whether it takes some.
+    text: of the file; name: its own and the function's; math: of --math, or empty; factors: whether it takes some.
     """
     count = {each: len(re.findall(each.pattern, text)) for each in _ELEMENTS}
-    # Who takes factors has operands of few bits, more likely than not; the factors themselves are fp32.
+    # A function with factors most likely has operands of few bits; the factors themselves are fp32.
     few = {each: factors * (each.name == "fp32") - factors * (each.name in ("int8", "fp8")) for each in _ELEMENTS}
     ordered = sorted(count, key=lambda e: (not _named(e, name), few[e] if count[e] else 0, -count[e], e.math != "fp32"))
-    chosen = [each for each in ordered if not wanted or each.name == wanted or each.math == wanted and each.whole]
-    if wanted and not chosen:  # such as tf32, which is another arithmetic of the same elements
-        chosen = [_plain(wanted, "")]
+    chosen = [each for each in ordered if not math or each.name == math or each.math == math and each.is_integer]
+    if math and not chosen:  # such as tf32, which is another arithmetic of the same elements
+        chosen = [_plain(math, "")]
     shapes = list(range(len(FACTORS))) if factors else [0]
     if re.search("block|group", name, re.I):
-        shapes = sorted(shapes, key=lambda each: each < _OF_BLOCKS)
-    for elements, stored, shape, batched in itertools.product(chosen, _LAYOUTS, shapes, (False, True)):
-        for turned in stored:
-            yield Form(elements, shape, Layout(frozenset(turned)), batched)
+        shapes = sorted(shapes, key=lambda each: each < _FIRST_OF_BLOCKS)
+    for elements, stored, shape, batched in itertools.product(chosen, _BY_COLUMNS, shapes, (False, True)):
+        for names in stored:
+            yield Form(elements, shape, StorageOrder(frozenset(names)), batched)
 
 
 def _named(elements: Elements, name: str) -> bool:

@@ -36,8 +36,8 @@ def common(name: str) -> object:
     return next((value for pattern, value in _VALUES if re.search(pattern, name.lower())), UNKNOWN)
 
 
-def side(constants: Mapping[str, Any], axis: str) -> int:
-    """The constant that is a kernel's tile along m, n or k; 0 where no name says."""
+def tile_side(constants: Mapping[str, Any], axis: str) -> int:
+    """Returns the constant that is a kernel's tile along m, n or k; 0 where no name is one."""
     found = (value for name, value in constants.items() if re.search(_SIDE.format(axis), name.lower()))
     return next((value for value in found if isinstance(value, int)), 0)
 

@@ -6,9 +6,9 @@ import pytest
 
 from experiments.check import cost
 from experiments.check.command import check
-from experiments.check.cuda.cuda_file import Options
+from experiments.check.subject import Options
 from experiments.selection import make_request
-from tests.experiments.check.cuda_text import SIZE
+from tests.experiments.check.helpers import SIZE
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.check.command import check
-from experiments.check.cuda.cuda_file import Options
 from experiments.check.report import Report, Word
+from experiments.check.subject import Options
 from experiments.selection import make_request
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -27,7 +27,7 @@ OPTIONS = {
     "triton_.py": {},
     "gluon_.py": {},
 }
-LIMITS = ("offsets", "finite C")  # kinds that are no faults, and are said as limits
+LIMITS = ("offsets", "finite C")  # kinds that are reported as limits
 
 
 class Planted(NamedTuple):
@@ -38,7 +38,7 @@ class Planted(NamedTuple):
     old: str
     new: str
 
-    def is_told(self, report: Report) -> bool:
+    def is_reported(self, report: Report) -> bool:
         """Whether the report says that something is wrong, of the right sort."""
         if self.kind in LIMITS:
             return bool(report.limits)
@@ -193,9 +193,11 @@ def main(word: str) -> int:
         print(f"{'sound' if well else 'FALSE ALARM'} {report.seconds:5.1f} s  {file}: {report.headline}", flush=True)
     for planted in (each for each in FAULTS if word in each.file or word in each.kind):
         report = checked(planted.file, planted.old, planted.new)
-        missed += not (told := planted.is_told(report))
+        missed += not (reported := planted.is_reported(report))
         mistake = f"{planted.file}, {planted.kind}: {planted.old.strip()!r} -> {planted.new.strip()!r}"
-        print(f"{'told' if told else 'MISSED'} {report.seconds:5.1f} s  {mistake}: {report.headline}", flush=True)
+        print(
+            f"{'reported' if reported else 'MISSED'} {report.seconds:5.1f} s  {mistake}: {report.headline}", flush=True
+        )
     print(f"{missed} missed")
     return missed
 

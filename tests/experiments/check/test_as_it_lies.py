@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.check.command import check
-from experiments.check.cuda import roles, signature
-from experiments.check.cuda.cuda_file import CudaKernel, Options
+from experiments.check.command import check, open_file
+from experiments.check.cuda import roles, syntax
 from experiments.check.cuda.unit import Unit
+from experiments.check.messages import Note
+from experiments.check.subject import Options
 from experiments.records.request import UsageError
 from experiments.selection import make_request
-from tests.experiments.check.cuda_text import SIGNATURE, SIZE, SUM
+from tests.experiments.check.helpers import SIGNATURE, SIZE, SUM, values
 
 BODY = """{
   int row = blockIdx.y * T + threadIdx.y, col = blockIdx.x * T + threadIdx.x;
@@ -44,9 +45,9 @@ int main(int argc, char** argv) {{ of_nobody::Matrix m(argc); return m.rows(); }
 """
     )
     assert found.sound
-    notes = " / ".join(found.notes)
-    assert "cublas_v2.h, helper_cuda.h, of_nobody/matrix.hpp was not found: a stand-in" in notes
-    assert "left out: main" in notes and "compare" not in notes and "tile.h" not in notes
+    headers = "cublas_v2.h, helper_cuda.h, of_nobody/matrix.hpp"
+    assert values(found.notes, Note.HEADERS_REPLACED) == {"headers": headers}
+    assert values(found.notes, Note.HOST_CODE_LEFT_OUT) == {"names": "main"}
 
 
 @pytest.mark.parametrize("top", [".git/HEAD", "LICENSE", "CMakeLists.txt"])
@@ -100,8 +101,10 @@ def test_an_instance_of_several(run_text):
     first, second = run_text(text), run_text(text, template="8")
     assert first.sound and first.how.endswith("grid (cdiv(N, 4), cdiv(M, 4)), block (4, 4)")
     assert second.sound and second.how.endswith("grid (cdiv(N, 8), cdiv(M, 8)), block (8, 8)")
-    assert any("start (kernel.cu:9): --grid 'cdiv(N, 8),cdiv(M, 8)' --block '8,8'" in note for note in second.notes)
-    assert any("left out of fits" in note for note in second.notes)
+    recorded = values(second.notes, Note.LAUNCH_RECORDED)
+    assert (recorded["function"], recorded["place"]) == ("start", "kernel.cu:9")
+    assert recorded["options"] == ": --grid 'cdiv(N, 8),cdiv(M, 8)' --block '8,8'"
+    assert values(second.notes, Note.STATEMENTS_LEFT_OUT) == {"names": "fits"}
 
 
 def test_a_sibling_that_cannot_be_run_here(run_text):
@@ -111,8 +114,8 @@ def test_a_sibling_that_cannot_be_run_here(run_text):
 
 
 def test_the_size_that_is_left():
-    parameters = signature.read_parameters("float* C, const float* A, const float* B, int inner, int wC, int hC")
-    assert roles.named(parameters) == ["C", "A", "B", "K", "N", "M"]
+    parameters = syntax.read_parameters("float* C, const float* A, const float* B, int inner, int wC, int hC")
+    assert roles.roles_by_name(parameters) == ["C", "A", "B", "K", "N", "M"]
 
 
 def test_a_main_is_run_once_and_its_launch_carried_over(run_text):
@@ -161,9 +164,9 @@ __global__ void multiply(const float* A, const float* B, float* C) {{
             )
         } }}"""
     )
-    kernel = CudaKernel(path, Options(grid="N_TILES,M_TILES", block="8,16"))
+    kernel = open_file(path, Options(grid="N_TILES,M_TILES", block="8,16"))
     assert kernel.fixed == {"m": 256, "n": 128, "k": 192}
-    assert "M_TILES is a constant of the source: it is 16 here, which takes less time" in kernel.notes
+    assert {"name": "M_TILES", "value": 16} in [note.values for note in kernel.notes]
 
 
 def test_half_in_float_out_and_b_by_columns(run_text):
@@ -186,7 +189,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("linear", &linear, "C"); }}
 """
     )
     assert found.sound and found.how.endswith("block (16, 16), B stored as N x K")
-    assert "right if B stored as N x K, which is how it is checked: --layout B=NxK" in found.notes
+    assert values(found.notes, Note.LAYOUT_FOUND)["option"] == ": --layout B=NxK"
 
 
 def test_a_separate_result_and_what_each_size_launches(run_text):
@@ -255,8 +258,9 @@ void product(Matrix a, Matrix b, Matrix c) {
     header.write_text(kernel, encoding="utf-8")
     found = check(header, Options(kernel="multiply"), make_request((), (), SIZE, "", "cpu"))
     assert found.sound and found.how == "multiply(A, B, C), grid (cdiv(N, 8), cdiv(M, 8)), block (8, 8)"
-    assert any("launched as by product (main.cu:13)" in note for note in found.notes)
-    assert any("left out: print" in note for note in found.notes)
+    recorded = values(found.notes, Note.LAUNCH_RECORDED)
+    assert (recorded["function"], recorded["place"]) == ("product", "main.cu:13")
+    assert values(found.notes, Note.HOST_CODE_LEFT_OUT) == {"names": "print"}
 
 
 @pytest.mark.parametrize(
@@ -293,7 +297,7 @@ int main(int argc, char** argv) {{
 """
     )
     assert found.sound and found.how.endswith(GRID)
-    assert any("launched as by main" in note and "a GPU with little shared memory" in note for note in found.notes)
+    assert "little shared memory" in values(found.notes, Note.LAUNCH_RECORDED)["place"]
 
 
 def test_a_main_whose_matrices_are_in_a_file_goes_on_without_them(run_text):
@@ -314,7 +318,7 @@ int main() {{
 """
     )
     assert found.sound and found.how.endswith(GRID)
-    assert any("goes on where it would end with an error" in note for note in found.notes)
+    assert "exit with an error" in values(found.notes, Note.LAUNCH_RECORDED)["place"]
 
 
 def test_a_launch_in_a_macro_with_flags_that_nothing_tells(run_text):
@@ -339,7 +343,7 @@ void product(torch::Tensor x, torch::Tensor y, torch::Tensor out, int stages, bo
 """
     )
     assert found.sound and found.how == f"multiply<2, true>(A, B, C, M, N, K), {GRID}"
-    assert any("with stages = 2, swizzle = true: --grid" in note for note in found.notes)
+    assert values(found.notes, Note.LAUNCH_RECORDED)["assumed"] == " with stages = 2, swizzle = true"
 
 
 def test_whole_numbers_without_a_sign(run_text):
@@ -380,7 +384,7 @@ def test_a_kernel_that_is_linked_with_what_launches_it_by_a_number(run_text, tmp
     (tmp_path / "project" / "src").mkdir(parents=True)
     (tmp_path / "project" / "src" / "start.cu").write_text(LINKED, encoding="utf-8")
     found = run_text(BYTES.format(head=HELPER), kernel="products")
-    assert found.sound and "launched as by start (start.cu:5) with which = 7" in " ".join(found.notes)
+    assert found.sound and values(found.notes, Note.LAUNCH_RECORDED)["assumed"] == " with which = 7"
     path = tmp_path / "project" / "src" / "kernel.cu"
     given = Unit(path, (), (), tmp_path, "products").compose()
     assert "cooperative_groups" not in given and "helper" not in given and "void other(float* x)" in given

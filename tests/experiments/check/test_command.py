@@ -12,10 +12,13 @@ import pytest
 from cuda_kernels import source
 from experiments.check import cost
 from experiments.check.command import check
-from experiments.check.cuda.cuda_file import Options
+from experiments.check.faults import FaultKind
+from experiments.check.messages import Advice, Limit, Note, Why
+from experiments.check.subject import Options
 from experiments.selection import make_request
 from gemm_ref import toolchain
 from gemm_ref.sass import tools
+from tests.experiments.check.helpers import codes, values
 
 PITFALLS = Path(__file__).resolve().parents[2] / "cuda_kernels" / "pitfalls"
 TILES = {"block": "16,16", "grid": "cdiv(N,128),cdiv(M,128)"}
@@ -62,78 +65,78 @@ def run(invoke):
     return lambda *arguments: invoke("check", "--device", "cpu", *arguments)
 
 
-# What must be said of each kernel of tests/pitfalls/ that has a fault: parts of the reasons, and kinds of faults.
+# What must be reported of each kernel of tests/pitfalls/ that has a fault: codes of reasons with values, and faults.
+UNWRITTEN, OUTSIDE = FaultKind.UNWRITTEN_READ, FaultKind.OUT_OF_BOUNDS
 WRONG = {
     ("one_element", "strides_of_a_square"): (
         {},
-        ("square matrices only", "line 14 goes from row to row of A by M", "row of C by M"),
-        {"written by two threads", "never written", "out of bounds"},
+        {Why.SQUARE_ONLY: {}, Why.WRONG_STRIDE: {"line": 14, "matrix": "A", "name": "M"}},
+        {FaultKind.WRITTEN_TWICE, FaultKind.NEVER_WRITTEN, OUTSIDE},
     ),
     ("one_element", "own_initialiser"): (
         {"block": "16,16", "grid": "cdiv(N,16),cdiv(M,16)", **ONE_SIZE},
-        ("no element of C is ever written",),
-        {"never written", "undefined value"},
+        {Why.NOTHING_WRITTEN: {}},
+        {FaultKind.NEVER_WRITTEN, FaultKind.UNDEFINED_VALUE},
     ),
-    ("shared_tile", "adds_into_c"): ({}, ("only if it holds zeros beforehand",), {"memory read before it was written"}),
-    ("shared_tile", "mixed_axes_16"): (ROWS_ON_X | ONE_SIZE, (), {"race", "memory read before it was written"}),
+    ("shared_tile", "adds_into_c"): ({}, {Why.NEEDS_ZEROED_C: {}}, {UNWRITTEN}),
+    ("shared_tile", "mixed_axes_16"): (ROWS_ON_X | ONE_SIZE, {}, {FaultKind.RACE, UNWRITTEN}),
     ("shared_tile", "drops_the_k_tail"): (
         {},
-        ("K must be a multiple of 32", "32x32x1 is the smallest that fails", "the last K % 32 products"),
+        {
+            Why.NEEDS_MULTIPLE: {"axis": "K", "multiple": 32, "smallest": "32x32x1"},
+            Why.K_TAIL_DROPPED: {"step": 32},
+        },
         set(),
     ),
     ("shared_tile", "untested_edges"): (
         SQUARES,
-        ("M must be a multiple of 32", "N must be a multiple of 32", "1x32x64 is the smallest that fails"),
-        {"out of bounds"},
+        {Why.NEEDS_MULTIPLE: {"axis": "M", "multiple": 32, "smallest": "1x32x64"}},
+        {OUTSIDE},
     ),
-    ("shared_tile", "untested_store"): ({"sizes": ("33x31x9",)}, (), {"written by two threads"}),
-    ("shared_tile", "no_thread_offset"): (ONE_SIZE, ("of other elements of A and of B than",), set()),
-    ("shared_tile", "slice_turned_round"): (ONE_SIZE, ("of other elements of A than",), set()),
-    ("shared_tile", "x_along_block_k"): (ONE_SIZE, ("of other elements of A than",), set()),
+    ("shared_tile", "untested_store"): ({"sizes": ("33x31x9",)}, {}, {FaultKind.WRITTEN_TWICE}),
+    ("shared_tile", "no_thread_offset"): (ONE_SIZE, {Why.OTHER_ELEMENTS: {"matrices": "A and of B"}}, set()),
+    ("shared_tile", "slice_turned_round"): (ONE_SIZE, {Why.OTHER_ELEMENTS: {"matrices": "A"}}, set()),
+    ("shared_tile", "x_along_block_k"): (ONE_SIZE, {Why.OTHER_ELEMENTS: {"matrices": "A"}}, set()),
     ("thread_tile", "whole_tiles_only"): (
         TILES,
-        (
-            "M must be a multiple of 128",
-            "N must be a multiple of 128",
-            "K must be a multiple of 8",
-            "1x128x32 is the smallest that fails",
-        ),
-        {"out of bounds", "misaligned"},
+        {Why.NEEDS_MULTIPLE: {"axis": "M", "multiple": 128, "smallest": "1x128x32"}},
+        {OUTSIDE, FaultKind.MISALIGNED},
     ),
-    ("thread_tile", "first_element_guard"): (TILES | {"sizes": ("256x1x64",)}, (), {"misaligned"}),
-    ("thread_tile", "stores_the_tile_elsewhere"): (TILES | ONE_TILE, ("in C, but in another place",), set()),
-    ("thread_tile", "loads_by_the_tile_of_c"): (TILES | ONE_TILE, (), {"out of bounds"}),
+    ("thread_tile", "first_element_guard"): (TILES | {"sizes": ("256x1x64",)}, {}, {FaultKind.MISALIGNED}),
+    ("thread_tile", "stores_the_tile_elsewhere"): (TILES | ONE_TILE, {Why.ELEMENTS_MOVED: {}}, set()),
+    ("thread_tile", "loads_by_the_tile_of_c"): (TILES | ONE_TILE, {}, {OUTSIDE}),
 }
 SOUND = {
-    ("one_element", "offsets_of_32_bits"): ({}, "limits", "offsets into C are computed in 32 bits (one_element.cu:28)"),
-    ("shared_tile", "mixed_axes_32"): (ROWS_ON_X, "advice", "load of A (32 sectors per request where 4 would do)"),
-    ("shared_tile", "rows_on_x_staged"): (ROWS_ON_X, "advice", "store of b_smem (32 wavefronts per request where 1"),
-    ("shared_tile", "rows_on_x_b_turned"): (ROWS_ON_X, "advice", "store of a_smem (32 wavefronts per request where 1"),
-    ("thread_tile", "tile_whole"): (TILES, "advice", "load of b_smem (8 wavefronts per request where 4 would do)"),
-    ("thread_tile", "tile_rows_cut"): (TILES, "advice", "multiply-adds wait for registers"),
-    ("thread_tile", "tile_columns_cut"): (TILES, "advice", "not coalesced"),
-    ("thread_tile", "half_a_warp"): ({"block": "4,4", "grid": SQUARES["grid"]}, "advice", "store of C (16 sectors"),
+    ("one_element", "offsets_of_32_bits"): ({}, Limit.OFFSETS_IN_32_BITS, "C"),
+    ("shared_tile", "mixed_axes_32"): (ROWS_ON_X, Advice.NOT_COALESCED, "load of A (32 sectors per request where 4"),
+    ("shared_tile", "rows_on_x_staged"): (ROWS_ON_X, Advice.BANK_CONFLICTS, "store of b_smem (32 wavefronts"),
+    ("shared_tile", "rows_on_x_b_turned"): (ROWS_ON_X, Advice.BANK_CONFLICTS, "store of a_smem (32 wavefronts"),
+    ("thread_tile", "tile_whole"): (TILES, Advice.BANK_CONFLICTS, "load of b_smem (8 wavefronts per request where 4"),
+    ("thread_tile", "tile_rows_cut"): (TILES, Advice.REGISTER_BANKS, ""),
+    ("thread_tile", "tile_columns_cut"): (TILES, Advice.NOT_COALESCED, ""),
+    ("thread_tile", "half_a_warp"): ({"block": "4,4", "grid": SQUARES["grid"]}, Advice.NOT_COALESCED, "store of C (16"),
 }
 
 
 @pytest.mark.parametrize(("file", "kernel"), WRONG)
-def test_a_pitfall_is_told_apart(uncounted, file, kernel):
+def test_a_pitfall_is_identified(uncounted, file, kernel):
     options, reasons, kinds = WRONG[file, kernel]
     found = report(PITFALLS / f"{file}.cu", kernel=kernel, **options)
     assert not found.sound
-    why = " / ".join(found.why)
-    assert all(reason in why for reason in reasons), why
+    for code, expected in reasons.items():
+        assert expected.items() <= values(found.why, code).items(), found.why
     assert kinds <= {fault.kind for fault in found.faults}, found.faults
     assert all(fault.quote and fault.line for fault in found.faults)
 
 
 @pytest.mark.parametrize(("file", "kernel"), SOUND)
 def test_what_is_only_slow_is_sound(file, kernel):
-    options, where, text = SOUND[file, kernel]
+    options, code, text = SOUND[file, kernel]
     whole = "64x32x32" if options.get("grid") != TILES["grid"] else "128x128x8"
     found = report(PITFALLS / f"{file}.cu", sizes=(whole, "33x31x9"), kernel=kernel, **options)
     assert found.sound and not found.faults and not found.why
-    assert text in " / ".join(getattr(found, where))
+    sentence = values([*found.limits, *found.advice], code)
+    assert text in sentence.get("places", sentence.get("matrix"))
     assert found.code[0].kernel == kernel and found.code[0].registers > 0
     assert all(line.request and len(line.request.offsets) == 32 for line in found.lines)
     for line in found.lines:  # ptxas may join accesses into fewer and wider ones, and loses none
@@ -175,10 +178,9 @@ __global__ void slices(const float* lhs, const float* rhs, float* out, int M, in
 def test_several_mistakes_at_once(write, uncounted):
     """A sum added into C, a dropped tail, no test of M and N."""
     found = report(write(SLICES), template="SIDE", block="32,32", grid="cdiv(M,SIDE),cdiv(N,SIDE)")
-    why = " / ".join(found.why)
-    for part in ("zeros beforehand", "M must be a multiple of 32", "N must be", "the last K % 32 products"):
-        assert part in why
-    assert {"memory read before it was written", "out of bounds"} <= {fault.kind for fault in found.faults}
+    needs = [(need.axis, need.multiple) for need in found.needs]
+    assert {Why.NEEDS_ZEROED_C, Why.K_TAIL_DROPPED} <= {*codes(found.why)} and {("m", 32), ("n", 32)} <= {*needs}
+    assert {FaultKind.UNWRITTEN_READ, FaultKind.OUT_OF_BOUNDS} <= {fault.kind for fault in found.faults}
 
 
 BARRIER = """
@@ -203,10 +205,11 @@ __global__ void stage(float* A, float* B, float* C, int M, int N, int K) {
 
 def test_strides_offsets_and_barriers(write, uncounted):
     found = report(write(BARRIER), block="32,32", define=("EDGE=32",))
-    why = " / ".join(found.why)
-    assert "with M = N = K = 64, each sum has K products, but of other elements of A and of B" in why
-    assert "line 9 goes from row to row of A by M" in why and "line 15 goes from row to row of C by M" in why
-    assert "memory read before it was written" in {fault.kind for fault in found.faults}
+    in_cube = values(found.why, Why.IN_A_CUBE)
+    assert in_cube["side"] == 64 and in_cube["reason"].values == {"matrices": "A and of B"}
+    strides = [why.values for why in found.why if why.code is Why.WRONG_STRIDE]
+    assert [(each["line"], each["matrix"], each["name"]) for each in strides] == [(9, "A", "M"), (15, "C", "M")]
+    assert FaultKind.UNWRITTEN_READ in {fault.kind for fault in found.faults}
 
 
 # --- how kernels are called ----------------------------------------------------------------------------------
@@ -232,9 +235,8 @@ def test_names_types_and_guessed_launches(write, uncounted):
     with pytest.raises(ValueError, match="what is zz of element.*--args ALPHA,A,LDA,B,LDB,BETA,C,LDC,M,N,[?]"):
         report(write(scaled))
     found = report(write(scaled), args="alpha,A,lda,B,ldb,beta,C,ldc,M,N,K")
-    assert found.sound and "alpha and beta are drawn anew for each size" in found.notes
-    assert any("guessed" in note for note in found.notes)
-    assert [limit[:34] for limit in found.limits] == ["it is right only where C is finite"]
+    assert found.sound and {Note.SCALARS_VARY, Note.LAUNCH_FROM_INDICES} <= {*codes(found.notes)}
+    assert codes(found.limits) == [Limit.FINITE_C_AT_BETA_0]
 
 
 def test_half_precision_and_a_type_as_template_argument(write, uncounted):
@@ -249,7 +251,7 @@ def test_half_precision_and_a_type_as_template_argument(write, uncounted):
     assert halves.sound and halves.headline.startswith("sound, with sums in fp16")
     wrong = report(write(text), template="float,half")  # sums in half precision
     assert [verdict.right for verdict in wrong.verdicts if verdict.inputs == "one_hot"] == [False]
-    assert "say so with --math" in wrong.why[0] and len(wrong.why) == 1
+    assert codes(wrong.why) == [Why.FEWER_BITS]
     with pytest.raises(ValueError, match="--math bf16 is for matrices of torch.bfloat16, and those of element are"):
         report(write(text), template="half", math="bf16")
     assert report(write(text), sizes=("33x17x9",)).how.startswith("element<float, float>")
@@ -275,15 +277,15 @@ def test_a_kernel_for_squares(write, uncounted):
 def test_the_grid_the_wrong_way_round(uncounted):
     file, sizes = PITFALLS / "shared_tile.cu", ("64x96x32",)
     found = report(file, sizes, kernel="drops_the_k_tail", block="32,32", grid="cdiv(M,32),cdiv(N,32)")
-    assert any("Pass --grid 'cdiv(N,32),cdiv(M,32)'" in reason for reason in found.why)
+    assert values(found.why, Why.GRID_EXCHANGED) == {"grid": "cdiv(N,32),cdiv(M,32)"}
 
 
 def test_a_loop_without_an_end(write, uncounted, monkeypatch):
-    monkeypatch.setattr("experiments.check.trial.PATIENCE", 3000)
+    monkeypatch.setattr("experiments.check.trial.MAX_INSTRUCTIONS", 3000)
     monkeypatch.setattr("experiments.check.survey.SIDE", 32)  # where it waits for a thread that computes a row of C
     text = "__global__ void forever" + SIGNATURE + "{ for (;;) { __syncthreads(); C[0] += A[0]; } }"
     found = report(write(text), block="32", grid="1", sizes=("16",))
-    assert "endless loop" in {fault.kind for fault in found.faults}
+    assert FaultKind.ENDLESS_LOOP in {fault.kind for fault in found.faults}
 
 
 def test_only_the_sizes_that_were_asked_for(run):

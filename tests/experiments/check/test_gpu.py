@@ -8,10 +8,12 @@ from rich.console import Console
 
 import gemm_ref
 from experiments.bench.eligibility import with_controls
-from experiments.check import place
-from experiments.check.cuda.cuda_file import CudaKernel, Options
-from experiments.check.examine import Examination
+from experiments.check import ranking
+from experiments.check.checker import Checker
+from experiments.check.command import open_file
+from experiments.check.messages import Unchecked
 from experiments.check.show import show
+from experiments.check.subject import Options, Subject
 from experiments.records.contenders import Contender
 from experiments.records.controls import CONTROL
 from experiments.records.rows import FAIL, TimedRow
@@ -46,10 +48,10 @@ __global__ void racing(const float* A, const float* B, float* C, int M, int N, i
 
 @pytest.fixture
 def kernel(tmp_path):
-    def of(text: str) -> CudaKernel:
+    def of(text: str) -> Subject:
         path = tmp_path / "kernel.cu"
         path.write_text(text, encoding="utf-8")
-        return CudaKernel(path, Options())
+        return open_file(path, Options())
 
     return of
 
@@ -76,13 +78,13 @@ class FakeBench:
 
 
 def test_its_place_on_the_ladder(kernel, monkeypatch, capsys):
-    monkeypatch.setattr(place, "Bench", FakeBench)
+    monkeypatch.setattr(ranking, "Bench", FakeBench)
     subject = kernel(SOUND)
-    report = Examination(subject, [gemm_ref.Problem(32, 32, 32)]).run()
-    place.rank(subject, report, [])
+    report = Checker(subject, [gemm_ref.Problem(32, 32, 32)]).run()
+    ranking.rank(subject, report, [])
     assert report.ranked_at == "4096x4096x4096"
     names = [rank.name for rank in report.ranking]
-    assert names[0] == "mine" and report.ranking[0].own and sum(rank.own for rank in report.ranking) == 1
+    assert names[0] == "mine" and report.ranking[0].is_subject and sum(rank.is_subject for rank in report.ranking) == 1
     assert any("cublas" in name for name in names)
     assert {f"{stage} cuda" for stage in gemm_ref.STAGES if "fp32" in gemm_ref.STAGES[stage].maths} <= set(names)
     assert not any(CONTROL in name for name in names) and report.ranking[-1].detail == "for the test"
@@ -93,14 +95,14 @@ def test_its_place_on_the_ladder(kernel, monkeypatch, capsys):
 
 def test_a_wrong_kernel_is_not_timed(kernel):
     subject = kernel(SOUND.replace("k < K;", "k < K - 1;"))
-    report = Examination(subject, [gemm_ref.Problem(32, 32, 32)]).run()
-    place.rank(subject, report, [])
-    assert report.ranking == [] and "a wrong kernel's time says nothing" in report.unchecked[0]
+    report = Checker(subject, [gemm_ref.Problem(32, 32, 32)]).run()
+    ranking.rank(subject, report, [])
+    assert report.ranking == [] and report.unchecked[0].code is Unchecked.PLACE_OF_WRONG_KERNEL
 
 
 def test_a_kernel_that_is_brought_runs_on_any_gpu(kernel):
     subject = kernel(SOUND)
-    own = Contender(subject.name, place.OWN, "cuda", "cuda", "fp32", ("cuda",), lambda: None)
+    own = Contender(subject.name, ranking.OWN, "cuda", "cuda", "fp32", ("cuda",), lambda: None)
     assert own.refusal((7, 0)) is None and own.is_default
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from experiments.check.messages import Note, Why
 from experiments.records.request import UsageError
-from tests.experiments.check.cuda_text import SIGNATURE, SUM
+from tests.experiments.check.helpers import SIGNATURE, SUM, codes, values
 
 PRODUCT = SUM.format(m="M", n="N", k="K", product="A[row * K + k] * B[k * N + col]", store="C[row * N + col] = sum")
 MULTIPLY = f"__global__ void multiply{SIGNATURE} {{ {PRODUCT} }}\n"
@@ -119,7 +120,7 @@ def test_shares_of_k_that_are_added_to_c(run_text):
         f"void product{SIGNATURE} {{\n"
         "  multiply<<<dim3((N + 7) / 8, (M + 3) / 4, 2), dim3(8, 4)>>>(A, B, C, M, N, K);\n}"
     )
-    assert not found.sound and any("C is right only if it holds zeros beforehand" in why for why in found.why)
+    assert codes(found.why) == [Why.NEEDS_ZEROED_C]
 
 
 def test_tensor_maps_behind_pointers(run_text):
@@ -152,5 +153,5 @@ void Matrix::multiply(const Matrix& right, Matrix& out) const {{
 }}
 """
     )
-    assert found.sound and "launched as by multiply" in " ".join(found.notes)
+    assert found.sound and values(found.notes, Note.LAUNCH_RECORDED)["function"] == "multiply"
     assert "(A, B, C, M, N, K)" in found.how and found.how.endswith("block (8, 8)")

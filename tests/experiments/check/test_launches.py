@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from experiments.check.faults import FaultKind
+from experiments.check.messages import Note
 from experiments.records.request import UsageError
-from tests.experiments.check.cuda_text import SUM
+from tests.experiments.check.helpers import SUM, codes, values
 
 
 def test_a_square_kernel_that_nobody_launches(run_text):
@@ -73,7 +75,7 @@ def test_types_of_its_own_names_and_equal_sizes_in_another_order(run_text):
     """The grid of a program with M = N = K does not tell which of them it is made of."""
     found = run_text(NAMES, ())
     assert found.headline.startswith("sound, with its (M, N, K) being (M, K, N)")
-    assert "sizes of its own, from which its grid is told: grid (cdiv(K, 32), cdiv(M, 8))" in " ".join(found.notes)
+    assert values(found.notes, Note.GRID_FROM_OWN_SIZES)["launch"].grid == ("cdiv(K, 32)", "cdiv(M, 8)")
 
 
 def test_a_side_and_the_length_of_rows(run_text):
@@ -112,7 +114,7 @@ def test_two_tensors_of_any_name_and_the_product_that_is_returned(run_text):
         "      first.data_ptr<float>(), second.data_ptr<float>(), made.data_ptr<float>(), m, k, n);\n"
         "  return made;\n}"
     )
-    assert found.sound and any("launched as by product" in note for note in found.notes)
+    assert found.sound and values(found.notes, Note.LAUNCH_RECORDED)["function"] == "product"
 
 
 RING = """
@@ -152,7 +154,7 @@ def test_a_ring_that_nobody_launches_and_that_needs_a_least_k(run_text, tmp_path
     found = run_text("texture<float, 2> unused;\n" + RING, sizes=())
     assert "ring<16, 16, 32, 64>" in found.how and "grid (cdiv(N, 16), cdiv(M, 16)), block (64)" in found.how
     assert found.headline.startswith("right for M, N % 16 and K % 32 and K >= 64; elsewhere")
-    assert any("nobody launches it" in note for note in found.notes)
+    assert Note.LAUNCH_TRIED in codes(found.notes)
 
 
 LAUNCHER = """
@@ -187,7 +189,7 @@ def test_a_launcher_in_a_template_of_a_class(run_text, tmp_path):
     found = run_text(LAUNCHER.replace("BODY", body))
     assert found.sound and "multiply<float, 8>(a, b, c, MM = M, NN = N, KK = K)" in found.how
     assert found.how.endswith("grid (cdiv(N, 8), cdiv(M, 8)), block (8, 8), B stored as N x K")
-    assert any("launched as by run (kernel.cu" in note for note in found.notes)
+    assert values(found.notes, Note.LAUNCH_RECORDED)["function"] == "run"
 
 
 WARP = """
@@ -312,4 +314,4 @@ __global__ void multiply(const float* A, const float* B, float* C, int M, int N,
     whole = ("4x256x128",)
     assert run_text(text.replace("BARRIER", "__syncthreads();"), whole).sound
     found = run_text(text.replace("BARRIER", ""), whole)
-    assert {fault.kind for fault in found.faults} == {"race"} and "block (64)" in found.how
+    assert {fault.kind for fault in found.faults} == {FaultKind.RACE} and "block (64)" in found.how

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from experiments.check import page, report
-from experiments.check.page.lanes import picture
-from experiments.check.page.sizes import FLAWED, strips
-from experiments.check.report import Asked, Code, Fault, Line, Outcome, Rank, Report, Request, Verdict
+from experiments.check.faults import Fault, FaultKind
+from experiments.check.messages import Advice, Limit, Note, Unchecked, Why, message
+from experiments.check.page.pictures import FLAWED, picture, strips
+from experiments.check.report import LineTraffic, MachineCode, Outcome, Rank, Report, Run, Traffic, WarpRequest
 from experiments.check.sizes import Need
 from gemm_ref import Problem
 from tests.experiments.publish import browser
@@ -27,10 +28,10 @@ __global__ void kernel(float* A, float* B, float* C, int M, int N, int K) {{
 LONG = "word" * 60  # nothing in it where a line could be broken
 
 
-def line(**about) -> Line:
-    conflict = Request("STS", 4, tuple(128 * lane for lane in range(32)))
-    one = Asked(8, 4, 32)
-    return replace(Line("k.cu", 3, "quoted", "shared", "store", "a", one, one, 1.0, conflict), **about)
+def line(**about) -> LineTraffic:
+    conflict = WarpRequest("STS", 4, tuple(128 * lane for lane in range(32)))
+    one = Traffic(8, 4, 32)
+    return replace(LineTraffic("k.cu", 3, "quoted", "shared", "store", "a", one, one, 1.0, conflict), **about)
 
 
 @pytest.fixture
@@ -41,31 +42,33 @@ def full() -> Report:
         f"/somewhere/{HOSTILE.replace('/', '|')}.cu",
         "cuda",
         HOSTILE + LONG,
-        notes=[HOSTILE],
+        notes=[message(Note.HEADERS_REPLACED, headers=HOSTILE)],
         verdicts=[
-            Verdict(5, 3, 2, "integers", Outcome.STOPPED, HOSTILE),
-            Verdict(64, 96, 128, "integers", Outcome.RIGHT, "right"),
-            Verdict(64, 96, 129, "integers", Outcome.WRONG, HOSTILE, told=False),
-            Verdict(3, 96, 128, "integers", Outcome.OUTSIDE, "k.cu:3: ld: block out of bounds"),
-            Verdict(7, 7, 7, "integers", Outcome.REFUSED, LONG),
-            Verdict(64, 96, 128, "one_hot", Outcome.RIGHT, "right"),
+            Run(5, 3, 2, "integers", Outcome.STOPPED, HOSTILE),
+            Run(64, 96, 128, "integers", Outcome.RIGHT, "right"),
+            Run(64, 96, 129, "integers", Outcome.WRONG, HOSTILE, decisive=False),
+            Run(3, 96, 128, "integers", Outcome.OUTSIDE, "k.cu:3: ld: block out of bounds"),
+            Run(7, 7, 7, "integers", Outcome.REFUSED, LONG),
+            Run(64, 96, 128, "one_hot", Outcome.RIGHT, "right"),
         ],
-        why=[HOSTILE, LONG],
+        why=[message(Why.GRID_EXCHANGED, grid=HOSTILE), message(Why.PATTERN, part=LONG)],
         needs=[Need("k", 8, Problem(64, 96, 129))],
-        faults=[Fault(HOSTILE, HOSTILE, "k.cu", 3, HOSTILE, 4, HOSTILE, ("64x96x128",))],
-        limits=[HOSTILE],
+        faults=[Fault(FaultKind.RACE, HOSTILE, "k.cu", 3, HOSTILE, 4, HOSTILE, ("64x96x128",))],
+        limits=[message(Limit.POWERS_OF_TWO, problem=HOSTILE)],
         counted_at="64x96x128",
         lines=[
             line(file="k.cu", array=HOSTILE),
             line(
-                space="global", kind="load", request=Request("LDG", 2, tuple(64 * lane for lane in range(31)) + (None,))
+                space="global",
+                kind="load",
+                request=WarpRequest("LDG", 2, tuple(64 * lane for lane in range(31)) + (None,)),
             ),
             line(request=None),
         ],
-        advice=[HOSTILE],
-        code=[Code(HOSTILE + LONG, "sm_90a", 30, 0, 0, 256, 8, 1.0, "threads", None)],
+        advice=[message(Advice.NOT_COALESCED, places=HOSTILE)],
+        code=[MachineCode(HOSTILE + LONG, "sm_90a", 30, 0, 0, 256, 8, 1.0, "threads", None)],
         ranking=[Rank(HOSTILE, True, 1.0, 2.0, None, ""), Rank("s01", False, None, None, None, HOSTILE)],
-        unchecked=[HOSTILE],
+        unchecked=[message(Unchecked.PLACE, reason=HOSTILE)],
         refusal=f"{HOSTILE}\n{HOSTILE}",
         seconds=1.5,
     )
@@ -109,7 +112,7 @@ def test_lanes_are_drawn_against_banks_and_sectors(full):
     assert len({box.x for box in banks.boxes}) == 1 and len({box.share for box in banks.boxes}) == 32
     assert sectors.says == "31 lanes touch 31 sectors, of whose 992 bytes they use 62."
     assert len(sectors.gaps) == 30 and nothing is None
-    vector = line(kind="load", request=Request("LDS.128", 16, tuple(16 * lane for lane in range(32))))
+    vector = line(kind="load", request=WarpRequest("LDS.128", 16, tuple(16 * lane for lane in range(32))))
     assert "32 lanes ask 32 banks for 128 words of 4 bytes, which take 4 wavefronts" in picture(vector).says
 
 
@@ -139,9 +142,9 @@ def test_it_can_be_read_at_any_width_in_both_themes(html, tmp_path):
 def test_the_document_names_every_field_and_option(invoke):
     text = (Path(__file__).resolve().parents[3] / "docs" / "check.md").read_text(encoding="utf-8")
     section = text.partition("## For programs")[2]
-    for kind in (Report, Verdict, Need, Fault, Line, Asked, Request, Code, Rank):
+    for kind in (Report, Run, Need, Fault, LineTraffic, Traffic, WarpRequest, MachineCode, Rank):
         for field in fields(kind):
-            assert f"`{field.name}`" in section, f"{kind.__name__}.{field.name}"
+            assert f"`{report._NAMES.get(field.name, field.name)}`" in section, f"{kind.__name__}.{field.name}"
     assert f"| `format` | {report.FORMAT} |" in section
     assert all(f"`{word}`" in section for word in (*report.Word, *report.Outcome))
 

@@ -21,7 +21,7 @@ def _uncounted(monkeypatch):
 
 @pytest.mark.parametrize("planted", QUICK, ids=lambda planted: f"{planted.file}-{planted.kind}")
 def test_a_planted_fault_is_told(planted):
-    assert planted.is_told(checked(planted.file, planted.old, planted.new))
+    assert planted.is_reported(checked(planted.file, planted.old, planted.new))
 
 
 def test_without_it_the_kernel_is_sound():

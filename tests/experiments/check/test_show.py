@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from experiments.check.report import Asked, Fault, Line, Outcome, Report, Verdict
+from experiments.check.faults import Fault, FaultKind
+from experiments.check.report import LineTraffic, Outcome, Report, Run, Traffic
 from experiments.check.show import show
 from experiments.check.sizes import Need
 from gemm_ref import Problem
@@ -15,21 +16,21 @@ from gemm_ref import Problem
     ("compiled", "said"),
     [
         (None, "8192 requests of 1 wavefront, ideal 2"),
-        (Asked(8192, 4, 1), "8192 requests of 1 wavefront, ideal 2"),
+        (Traffic(8192, 4, 1), "8192 requests of 1 wavefront, ideal 2"),
         (
-            Asked(2048, 16, 2),
+            Traffic(2048, 16, 2),
             "2048 requests of 2 wavefronts, ideal 2 (16 bytes per lane; as written 8192 of 1, 4 bytes per lane)",
         ),
     ],
 )
 def test_wider_requests_are_told_from_narrow_ones(compiled, said, capsys):
-    line = Line("a.cu", 1, "", "shared", "load", "a", Asked(8192, 4, 1), compiled, 2)
+    line = LineTraffic("a.cu", 1, "", "shared", "load", "a", Traffic(8192, 4, 1), compiled, 2)
     show(Report("a", "a.cu", "cuda", "", lines=[line]), Console(width=200))
     assert f" {said}\n" in capsys.readouterr().out
 
 
 def test_what_a_source_tells_a_terminal_to_do_is_not_passed_on(capsys):
-    fault = Fault("race", "\x1b]0;title\x07 text", "a.cu", 1, "\x1b[2Ja = 1;\x9b1m")
+    fault = Fault(FaultKind.RACE, "\x1b]0;title\x07 text", "a.cu", 1, "\x1b[2Ja = 1;\x9b1m")
     show(
         Report("a", "a\x1b[31m.cu", "cuda", "", faults=[fault]), Console(width=200, force_terminal=True, no_color=True)
     )
@@ -72,17 +73,17 @@ OUTSIDE = {"whole": "right", "ragged": "refused", "odd": "out of bounds"}
 def test_the_verdict_and_its_exit_code(outcomes, needs, race_at, headline, code):
     made = Report("a", "a.cu", "cuda", "")
     for size, outcome in outcomes.items():
-        made.add(Verdict(*SIZES[size], "integers", Outcome(outcome), ""))
+        made.add(Run(*SIZES[size], "integers", Outcome(outcome), ""))
     for axis, need in needs.items():
         multiple, least = need if isinstance(need, tuple) else (need, 0)
         made.needs.append(Need(axis, multiple, Problem(1, 1, 1), least))
     if race_at:
-        made.faults = [Fault("race", "", "a.cu", 1, "", sizes=("x".join(map(str, SIZES[race_at])),))]
+        made.faults = [Fault(FaultKind.RACE, "", "a.cu", 1, "", sizes=("x".join(map(str, SIZES[race_at])),))]
     assert (made.headline, made.word.exit_code) == (headline, code)
 
 
 def test_of_two_runs_at_one_size_the_told_one_stays():
     made = Report("a", "a.cu", "cuda", "")
     for told, text in ((False, "first"), (True, "second"), (True, "third"), (False, "fourth")):
-        made.add(Verdict(1, 2, 3, "integers", Outcome.RIGHT, text, told))
+        made.add(Run(1, 2, 3, "integers", Outcome.RIGHT, text, told))
     assert [verdict.text for verdict in made.verdicts] == ["second"]

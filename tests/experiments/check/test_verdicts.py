@@ -8,12 +8,14 @@ import pytest
 
 from experiments.check import cost, sizes
 from experiments.check.command import check, open_file
-from experiments.check.cuda.cuda_file import Options
+from experiments.check.faults import FaultKind
+from experiments.check.messages import Limit, Note, Why
 from experiments.check.report import Outcome, Report, Word
-from experiments.check.subject import Survey
+from experiments.check.subject import Options, Survey
 from experiments.check.survey import survey
 from experiments.selection import make_request
 from gemm_ref import ptx
+from tests.experiments.check.helpers import codes, values
 
 SHAPE = {"block": "16,16", "grid": "cdiv(N,16),cdiv(M,16)"}
 HEAD = """
@@ -42,14 +44,14 @@ def report(tmp_path, monkeypatch):
     return of
 
 
-@pytest.mark.parametrize(("stored", "said"), [
-    ("sum", "not for another alpha or beta"),
-    ("alpha * sum", "not for another beta"),
-    ("sum + beta * C[(size_t)row * N + col]", "not for another alpha"),
+@pytest.mark.parametrize(("stored", "wrong"), [
+    ("sum", "alpha or beta"),
+    ("alpha * sum", "beta"),
+    ("sum + beta * C[(size_t)row * N + col]", "alpha"),
 ])  # fmt: skip
-def test_alpha_and_beta_that_are_not_used(report, stored, said):
+def test_alpha_and_beta_that_are_not_used(report, stored, wrong):
     found = report(kernel(SUM, STORE % stored, more=", float alpha, float beta"), "33x17x9")
-    assert found.word is Word.FAULTY and said in found.why[0] and len(found.why) == 1
+    assert codes(found.why) == [Why.SCALARS_IGNORED] and found.why[0].values["wrong"] == wrong
 
 
 TILES = """
@@ -71,7 +73,7 @@ def test_tiles_that_test_k_only_where_they_are_the_last(report):
         b[y][x] = last && (col >= N || k + y >= K) ? 0 : B[(k + y) * N + col];"""
     found = report(kernel(TILES % loads, STORE % "sum"))
     assert found.headline.startswith("right for K % 16, any M and N; elsewhere"), found.headline
-    assert not any("or more" in why for why in found.why)
+    assert Why.NEEDS_DEPTH not in codes(found.why)
 
 
 def test_shared_memory_that_is_read_unwritten_for_nothing(report):
@@ -79,15 +81,15 @@ def test_shared_memory_that_is_read_unwritten_for_nothing(report):
     loads = """if (row < M) a[y][x] = k + x < K ? A[row * K + k + x] : 0;
         if (col < N) b[y][x] = k + y < K ? B[(k + y) * N + col] : 0;"""
     found = report(kernel(TILES % loads, STORE % "sum"))
-    assert found.sound and any("memory that nothing wrote" in limit for limit in found.limits)
+    assert found.sound and codes(found.limits)[0] is Limit.UNUSED_UNWRITTEN_READ
     used = report(kernel(TILES % loads.replace("row < M", "row < M && k + x < K"), STORE % "sum"))
-    assert "memory read before it was written" in {fault.kind for fault in used.faults}
+    assert FaultKind.UNWRITTEN_READ in {fault.kind for fault in used.faults}
 
 
 def test_products_left_out_of_a_short_sum(report):
     """K / 32 rounds down, as for 31; 128 would, too."""
     found = report(kernel(SUM.replace("i < K", "i < K / 32 * 32"), STORE % "sum"), "17x33x31")
-    assert "the last K % 32 products of each sum are left out (here 31 of 31)" in found.why[0]
+    assert values(found.why, Why.K_TAIL_DROPPED) == {"step": 32, "missing": 31, "depth": 31}
 
 
 def test_runs_with_plain_scales_are_not_in_the_map_of_others(report):
@@ -100,13 +102,13 @@ def test_a_beta_of_zero_that_reads_c(report):
     for term, limits in ((reads, 1), (tests, 0)):
         found = report(kernel(SUM, STORE % f"alpha * sum + {term}", more=", float alpha, float beta"), "33x17x9")
         assert found.sound and len(found.limits) == limits
-    assert found.limits == [] and "alpha and beta are drawn anew for each size" in found.notes
+    assert found.limits == [] and values(found.notes, Note.SCALARS_VARY) == {"names": "alpha and beta are"}
 
 
 def test_a_size_that_is_given_is_run_with_one_hot_rows_too(report):
     cut = "sum = __uint_as_float(__float_as_uint(sum) & 0xfffff000);"
     found = report(kernel(SUM, cut, STORE % "sum"), "33x17x9")
-    assert found.word is Word.FAULTY and "say so with --math" in found.why[0]
+    assert codes(found.why) == [Why.FEWER_BITS]
 
 
 def test_a_size_that_the_kernel_refuses_says_nothing_of_the_others(report):
@@ -117,12 +119,12 @@ def test_a_size_that_the_kernel_refuses_says_nothing_of_the_others(report):
         report("#include <cassert>\n" + kernel(check_, SUM, STORE % "sum"), "32x16x7")
 
 
-@pytest.mark.parametrize(("kind", "elements"), [("int", ["2^31"] * 2), ("unsigned", ["2^32"] * 2), ("size_t", [])])
-def test_offsets_of_32_bits_are_limits(report, kind, elements):
+@pytest.mark.parametrize(("kind", "bits"), [("int", [31, 31]), ("unsigned", [32, 32]), ("size_t", [])])
+def test_offsets_of_32_bits_are_limits(report, kind, bits):
     narrow = kernel(f"{kind} n = N, d = K, r = row, c = col;", SUM, STORE % "sum")
     narrow = narrow.replace("(size_t)row * N + col", "r * n + c").replace("(size_t)row * K + i", "r * d + i")
     found = report(narrow, "33x17x9")
-    assert found.sound and [limit.split(" has ")[1].split()[0] for limit in found.limits] == elements
+    assert found.sound and [limit.values["bits"] for limit in found.limits] == bits
 
 
 def test_threads_that_have_left_do_not_count_at_a_barrier(report):
@@ -133,13 +135,13 @@ def test_threads_that_have_left_do_not_count_at_a_barrier(report):
 def test_matching_barriers_in_two_branches_are_a_note(report):
     both = "if (threadIdx.y < 4) __syncthreads(); else { sum = 1; __syncthreads(); sum = 0; }"
     found = report(kernel("__shared__ float s; if (col < 0) s = 1;", both, SUM, STORE % "sum"), "32x16x8")
-    assert found.sound and "barriers on two sides of a branch, at line" in found.limits[0]
+    assert found.sound and codes(found.limits) == [Limit.NOT_PROMISED]
 
 
 def test_what_is_right_where_two_sizes_are_equal(report):
     found = report(kernel(SUM, STORE % "sum"), grid="cdiv(M,16),cdiv(N,16)")
     assert found.word is Word.PARTIAL and found.headline.startswith("right for M = N; elsewhere")
-    assert "--grid 'cdiv(N,16),cdiv(M,16)'" in found.why[0]
+    assert values(found.why, Why.GRID_EXCHANGED) == {"grid": "cdiv(N,16),cdiv(M,16)"}
 
 
 RING = """
@@ -168,12 +170,12 @@ def test_a_ring_is_gone_round(report, tmp_path):
     late = RING.replace("__syncthreads();", "if (k0 < 64) __syncthreads();")
     assert report(RING).sound
     assert survey(open_file(tmp_path / "kernel.cu", Options(**SHAPE))) == Survey((16, 16), 16, 128)
-    assert {fault.kind for fault in report(late).faults} == {"race"}
+    assert {fault.kind for fault in report(late).faults} == {FaultKind.RACE}
 
 
 def test_a_launch_that_a_gpu_refuses(report):
     found = report(kernel(SUM, STORE % "sum").replace("void k", "void __launch_bounds__(128) k"), "33x17x9")
-    assert found.word is Word.FAULTY and [fault.kind for fault in found.faults] == ["launch refused"]
+    assert found.word is Word.FAULTY and [fault.kind for fault in found.faults] == [FaultKind.LAUNCH_REFUSED]
     assert "compiled for blocks of 128 threads at most" in found.faults[0].text
 
 
@@ -200,7 +202,7 @@ def test_sizes_that_must_be_equal_and_whole(report):
 def test_a_bias_is_drawn(report):
     added = kernel(SUM, STORE % "sum + bias[%s]", more=", const float* bias")
     assert report(added % "col", "33x17x9").sound
-    assert "not for another bias" in report(added % "col / 2", "33x17x9").why[0]
+    assert values(report(added % "col / 2", "33x17x9").why, Why.SCALARS_IGNORED)["wrong"] == "bias"
 
 
 TF32 = """
@@ -223,7 +225,7 @@ __global__ void k(const float* A, const float* B, float* C, int M, int N, int K)
 
 def test_tf32_is_judged_as_such_unless_fp32_is_meant(report):
     found = report(TF32, "48x32x16", block="32")
-    assert found.sound and "it is judged as tf32, to which tensor cores cut its fp32 operands" in found.notes[-1]
+    assert found.sound and Note.REDUCED_BY_TENSOR_CORES in codes(found.notes)
     assert report(TF32, "48x32x16", block="32", math="fp32").word is Word.FAULTY
 
 
@@ -239,7 +241,7 @@ def test_fp32_that_is_cut_to_fp16_is_judged_as_such(report, kept, word):
 
 def test_c_times_a_zero_of_the_source(report):
     found = report(kernel(SUM, STORE % "1 * sum + 0 * C[(size_t)row * N + col]"), "33x17x9", "5x3x2")
-    assert found.sound and "it is right only where C is finite" in found.limits[0] and not found.why
+    assert found.sound and codes(found.limits)[0] is Limit.FINITE_C and not found.why
     assert report(kernel(SUM, STORE % "sum + C[(size_t)row * N + col]"), "33x17x9").word is Word.FAULTY
 
 

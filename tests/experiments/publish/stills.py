@@ -9,7 +9,7 @@ from PIL import Image
 
 from experiments.check import page as checked
 from experiments.check.command import check
-from experiments.check.cuda.cuda_file import Options
+from experiments.check.subject import Options
 from experiments.explore.page import render
 from experiments.explore.traces import gather
 from experiments.selection import make_request

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.check.command import check
-from experiments.check.cuda.cuda_file import Options
+from experiments.check.subject import Options
 from experiments.selection import make_request
 
 TRITON = """

@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from experiments.check.command import check
-from experiments.check.cuda.cuda_file import Options
+from experiments.check.messages import Note
+from experiments.check.subject import Options
 from experiments.records.request import UsageError
 from experiments.selection import make_request
+from tests.experiments.check.helpers import codes, values
 from tests.experiments.check.python.sources import GLUON, TRITON, TUNED, report
 
 # A tutorial: it asks its GPU, tests and times itself, imports what is not there, takes B as N x K, and returns half.
@@ -58,8 +60,8 @@ def test_a_file_that_is_a_script_is_checked_as_it_lies(tmp_path):
     found = report(tmp_path, SCRIPT)
     assert found.sound, found
     assert found.assumed == "B stored as N x K"
-    assert any("fp16" in note for note in found.notes)
-    (left_out,) = (note for note in found.notes if "left out" in note)
+    assert values(found.notes, Note.ELEMENTS_FROM_TEXT) == {"elements": "fp16"}
+    left_out = values(found.notes, Note.CODE_LEFT_OUT)["lines"]
     line = 1 + SCRIPT[: SCRIPT.index("import matplotlib")].count("\n")
     assert f"line {line} (ModuleNotFoundError: No module named 'matplotlib_of_the_authors')" in left_out
     assert "it launches kernel" in left_out and "NameError" not in left_out
@@ -170,11 +172,10 @@ FORK = (
 def test_a_kernel_whose_tuner_does_not_work_has_common_values(tmp_path):
     found = report(tmp_path, FORK)
     assert found.sound, found
-    (note,) = (note for note in found.notes if "for want of its own tuner" in note)
-    assert note.startswith("kernel has BLOCK_M=64, BLOCK_N=64, for want")
-    assert "grf_mode: not known to Triton for NVIDIA GPUs, and left out" in found.notes
+    assert values(found.notes, Note.TUNER_REPLACED) == {"kernel": "kernel", "values": "BLOCK_M=64, BLOCK_N=64"}
+    assert values(found.notes, Note.FOREIGN_OPTIONS) == {"names": "grf_mode"}
     found = report(tmp_path, FORK, define=("BLOCK_N=32",))
-    assert any("BLOCK_M=64, BLOCK_N=32, for want" in note for note in found.notes)
+    assert values(found.notes, Note.TUNER_REPLACED)["values"] == "BLOCK_M=64, BLOCK_N=32"
 
 
 # torch's dispatcher is told of it; its kernel and its configuration are for the caller to say.
@@ -220,7 +221,7 @@ DESCRIBED = re.sub(
 def test_descriptors_that_the_kernel_makes(tmp_path):
     found = report(tmp_path, DESCRIBED, sizes=("32x36x40",))
     assert found.sound, found
-    assert any("it makes tensor descriptors itself" in note for note in found.notes)
+    assert Note.COMPILED_WITHOUT_TMA in codes(found.notes)
     wrong = report(tmp_path, DESCRIBED.replace("[start, to]", "[start, to + 4]"), sizes=("32x36x40",))
     assert not wrong.sound
 
@@ -269,5 +270,5 @@ def test_a_kernel_that_no_function_launches_on_given_matrices(tmp_path, text, bl
     assert found.sound and found.how == "kernel(a_ptr=A, b_ptr=B, c_ptr=C, M, N, K, BLOCK_M={}, BLOCK_N={})".format(
         *blocks
     )
-    assert "no function of the file takes its matrices: the kernel is launched by itself" in found.notes
+    assert Note.KERNEL_LAUNCHED_ALONE in codes(found.notes)
     assert not report(tmp_path, text.replace("row * ldc", "row * stride_am")).sound

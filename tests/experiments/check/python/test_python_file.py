@@ -7,9 +7,12 @@ import sys
 
 import pytest
 
-from experiments.check import examine
+from experiments.check import checker
+from experiments.check.faults import FaultKind
+from experiments.check.messages import Note, Why
 from experiments.check.python.stand_in import MODELS, StandIn, renamed
 from experiments.records.request import UsageError
+from tests.experiments.check.helpers import codes, values
 from tests.experiments.check.python.sources import GLUON, TRITON, TUNED, report
 from tests.imports import ROOT
 
@@ -24,28 +27,28 @@ def test_a_sound_kernel(tmp_path, text):
     assert {line.array for line in found.lines if line.space == "global"} == {"A", "B", "C"}
     assert all(line.quote for line in found.lines)
     assert found.code[0].kernel == "kernel" and found.code[0].registers > 0
-    assert any("allocates C itself" in note for note in found.notes) == (text is GLUON)
+    assert (Note.ALLOCATES_C in codes(found.notes)) == (text is GLUON)
 
 
 def test_a_missing_mask_is_named_with_its_line(tmp_path):
     found = report(tmp_path, TRITON.replace("mask=(row < M) & (k[None, :] < K)", "mask=row < M"))
     assert not found.sound
     (fault,) = found.faults
-    assert fault.kind == "out of bounds" and fault.quote.startswith("a = tl.load(a_ptr")
+    assert fault.kind is FaultKind.OUT_OF_BOUNDS and fault.quote.startswith("a = tl.load(a_ptr")
 
 
 def test_a_partial_store_and_a_dropped_tail(tmp_path):
     found = report(tmp_path, TRITON.replace("range(0, K, BLOCK_K)", "range(0, K - BLOCK_K + 1, BLOCK_K)"))
-    assert any("the last K % 32 products" in reason or "only the first 32 of 39" in reason for reason in found.why)
+    assert values(found.why, Why.K_TAIL_DROPPED) == {"step": 32, "missing": 7, "depth": 39}
     half = TRITON.replace("acc, mask=(row < M) & (col < N)", "acc, mask=(row < M) & (col < N // 2)")
-    assert "never written" in {fault.kind for fault in report(tmp_path, half).faults}
+    assert FaultKind.NEVER_WRITTEN in {fault.kind for fault in report(tmp_path, half).faults}
 
 
 def test_a_sum_that_is_added_to_c_is_told_where_whole_sizes_are_too_large_for_detectors(tmp_path, monkeypatch):
-    monkeypatch.setattr(examine, "MOST_DETECTED", 100)
+    monkeypatch.setattr(checker, "MAX_DETECTED", 100)
     added = "acc + tl.load(c_ptr + row * N + col, mask=(row < M) & (col < N)), mask"
     found = report(tmp_path, TRITON.replace("+ col, acc, mask", f"+ col, {added}"), sizes=())
-    assert any("C is right only if it holds zeros beforehand" in reason for reason in found.why)
+    assert Why.NEEDS_ZEROED_C in codes(found.why)
 
 
 def test_it_is_judged_by_the_arithmetic_that_is_meant(tmp_path):
@@ -56,8 +59,8 @@ def test_it_is_judged_by_the_arithmetic_that_is_meant(tmp_path):
 def test_triton_cuts_fp32_operands_unless_it_is_told_not_to(tmp_path):
     text = TRITON.replace(', input_precision="ieee"', "")
     found = report(tmp_path, text)
-    assert found.sound and any("it is judged as tf32" in note for note in found.notes)
-    assert not any("it is judged as tf32" in note for note in report(tmp_path, text, math="fp32").notes)
+    assert found.sound and Note.REDUCED_BY_TRITON in codes(found.notes)
+    assert Note.REDUCED_BY_TRITON not in codes(report(tmp_path, text, math="fp32").notes)
 
 
 def test_the_driver_is_left_as_it_was(tmp_path):

@@ -8,13 +8,13 @@ from typing import TypeAlias
 
 import torch
 
-from experiments.check.cuda.launches.recorder import PLACE, Recorded
+from experiments.check.cuda.host_code.recorder import PLACE, RecordedLaunch
 from experiments.check.cuda.roles import MATRICES
 from experiments.records.request import UsageError
 from gemm_ref import ptx
 from gemm_ref.compute import ELEMENTS, TMA_TF32
 
-_MARK = b"checked\0"  # how a CUtensorMap of `standins/recorder.cpp` begins
+_MARK = b"checked\0"  # how a CUtensorMap of `recorder.cpp` begins
 _ENCODED = struct.Struct("<8sQ5Q4Q5H5H5B")
 _SWIZZLES = (0, 32, 64, 128)  # by CUtensorMapSwizzle
 # By CUtensorMapDataType; of 8 bits it says no more than that they are bytes.
@@ -26,17 +26,17 @@ _LARGEST = 1 << 28  # bytes of a buffer
 Value: TypeAlias = torch.Tensor | ptx.Struct | ptx.TensorMap | int
 
 
-def places(record: Recorded) -> dict[int, str]:
-    """What lies at each place that a launch is given: A, B or C; the one of them that is missing is what is left."""
-    known = dict(record.tags)
+def places(record: RecordedLaunch) -> dict[int, str]:
+    """Returns the matrix at each place that a launch has an address of; the one that is missing is at the one left."""
+    known = record.tags
     used = [place for raw in record.arguments for _, place, _ in _pointers(raw, record)]
     missing = [role for role in MATRICES if role not in {known.get(place) for place in used}]
     left = list(dict.fromkeys(place for place in used if place not in known))
-    return known | ({left[0]: missing[0]} if len(missing) == len(left) == 1 else {})
+    return {**known, **({left[0]: missing[0]} if len(missing) == len(left) == 1 else {})}
 
 
-def mapped(record: Recorded) -> dict[str, torch.dtype]:
-    """The types of the matrices that lie behind tensor maps."""
+def tensor_map_types(record: RecordedLaunch) -> dict[str, torch.dtype]:
+    """Returns the types of the matrices that tensor maps describe."""
     found = {}
     for raw in record.arguments:
         if raw.startswith(_MARK):
@@ -46,8 +46,8 @@ def mapped(record: Recorded) -> dict[str, torch.dtype]:
     return found
 
 
-def value(raw: bytes, kind: str, given: Mapping[str, torch.Tensor], record: Recorded) -> Value:
-    """One argument for the reference GPU. kind: its type in PTX; given: the matrices by their roles.
+def value(raw: bytes, kind: str, given: Mapping[str, torch.Tensor], record: RecordedLaunch) -> Value:
+    """Returns one argument for the reference GPU. kind: its type in PTX; given: the matrices by their roles.
 
     Raises UsageError for a pointer into the middle of a matrix.
     """
@@ -64,37 +64,37 @@ def value(raw: bytes, kind: str, given: Mapping[str, torch.Tensor], record: Reco
 
 
 def narrow(value: torch.Tensor | float, kind: str, dtype: torch.dtype) -> torch.Tensor | ptx.Struct | float:
-    """A number as the reference GPU takes it: halves, of this dtype, are two bytes by value."""
+    """Returns a number as the reference GPU takes it: halves, of this dtype, are two bytes by value."""
     if kind != "b8[2]" or isinstance(value, torch.Tensor):
         return value
     half = torch.tensor([value], dtype=dtype if dtype == torch.bfloat16 else torch.float16)
     return ptx.Struct(((0, "b16", half.view(torch.int16).item() & 0xFFFF),))
 
 
-def _pointers(raw: bytes, record: Recorded) -> Iterator[tuple[int, int, int]]:
-    """(offset in the argument, place, offset from there) of what is an address of something known."""
-    known = {place for place, _ in (*record.tags, *record.allocated)}
-    mapped = raw.startswith(_MARK)
-    for at in range(len(_MARK), 2 * _POINTER, _POINTER) if mapped else range(0, len(raw) - _POINTER + 1, _POINTER):
+def _pointers(raw: bytes, record: RecordedLaunch) -> Iterator[tuple[int, int, int]]:
+    """Yields (offset in the argument, place, offset from there) of each address of known memory."""
+    known = {*record.tags, *record.allocated}
+    first, end = (len(_MARK), 2 * _POINTER) if raw.startswith(_MARK) else (0, len(raw) - _POINTER + 1)
+    for at in range(first, end, _POINTER):
         place, offset = divmod(int.from_bytes(raw[at : at + _POINTER], "little"), 1 << PLACE)
         if place in known:
             yield at, place, offset
 
 
-def _tensor(place: int, offset: int, given: Mapping[str, torch.Tensor], record: Recorded) -> torch.Tensor:
+def _tensor(place: int, offset: int, given: Mapping[str, torch.Tensor], record: RecordedLaunch) -> torch.Tensor:
     if matrix := places(record).get(place):
         if offset:
             raise UsageError(
                 f"the host code passes a pointer to byte {offset} of {matrix}: only to its first is understood"
             )
         return given[matrix]
-    size = dict(record.allocated)[place] - offset
+    size = record.allocated[place] - offset
     if not 0 < size <= _LARGEST:
         raise UsageError(f"the host code passes a buffer of {size} bytes: there may be {_LARGEST}")
     return torch.zeros(size, dtype=torch.uint8)
 
 
-def _tensor_map(raw: bytes, given: Mapping[str, torch.Tensor], record: Recorded) -> ptx.TensorMap:
+def _tensor_map(raw: bytes, given: Mapping[str, torch.Tensor], record: RecordedLaunch) -> ptx.TensorMap:
     _, base, *numbers = _ENCODED.unpack_from(raw)
     place, offset = divmod(base, 1 << PLACE)
     kind, rank, interleave, swizzle, fill = numbers[-5:]

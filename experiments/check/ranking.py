@@ -9,6 +9,7 @@ from rich.console import Console
 import gemm_ref
 from experiments.bench.measure import Bench, Setting
 from experiments.bench.verify import DeviceLost
+from experiments.check.messages import Unchecked, message
 from experiments.check.report import Rank, Report
 from experiments.check.subject import Subject
 from experiments.progress import Bars
@@ -18,9 +19,7 @@ from experiments.records.controls import CONTROL
 from experiments.records.rows import TimedRow
 from gemm_ref import DIALECTS
 
-SIZE = gemm_ref.Problem(
-    4096, 4096, 4096
-)  # as the README's table; --size asks for others, of which the largest is taken
+SIZE = gemm_ref.Problem(4096, 4096, 4096)  # as in the README's table, unless --size sets others
 NAME = "check"
 OWN = "checked"  # the variant that the user's kernel is, so that it may have the name of a rung
 
@@ -31,9 +30,9 @@ def rank(subject: Subject, report: Report, problems: Sequence[gemm_ref.Problem])
     A kernel that is wrong at whole tiles is not timed; one that is wrong only at ragged sizes is, at a whole size.
     """
     if not report.verdicts[0].right:
-        report.unchecked.append("its place on the ladder: a wrong kernel's time says nothing")
+        report.unchecked.append(message(Unchecked.PLACE_OF_WRONG_KERNEL))
         return
-    problem = subject.admit(max(problems, key=lambda each: each.flops) if problems else SIZE)
+    problem = subject.nearest_problem(max(problems, key=lambda each: each.flops) if problems else SIZE)
     own = Contender(
         stage=subject.name,
         variant=OWN,
@@ -50,13 +49,11 @@ def rank(subject: Subject, report: Report, problems: Sequence[gemm_ref.Problem])
         try:
             rows += bench.time(problem)
         except DeviceLost as error:
-            report.unchecked.append(f"its place on the ladder: {error}")
+            report.unchecked.append(message(Unchecked.PLACE, reason=str(error)))
             return
     report.ranked_at = str(problem)
     if any(row.stage == CONTROL and row.verdict != stats.SAME for row in rows):
-        report.unchecked.append(
-            "whether these times hold: cuBLAS against itself was not SAME, so the GPU was not quiet"
-        )
+        report.unchecked.append(message(Unchecked.TIMES))
     ranks = [_rank(row) for row in rows if row.stage != CONTROL]
     report.ranking = sorted(ranks, key=lambda each: each.median_us or float("inf"))
 

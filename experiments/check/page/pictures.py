@@ -1,13 +1,16 @@
-"""One request of a warp as a picture: its lanes against the banks of shared memory, or the sectors that they touch."""
+"""The pictures of the page: the runs as a map of sizes, and one request of a warp against banks or sectors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from types import MappingProxyType
 
 import numpy as np
 
-from experiments.check.report import Line, Request
+from experiments.check.report import LineTraffic, Outcome, Report, Run, WarpRequest
+from experiments.check.sizes import AXES
 from gemm_ref.ptx.count.banks import BANKS, WORD, turns
 from gemm_ref.ptx.count.requests import joins
 from gemm_ref.ptx.count.sectors import SECTOR, WARP
@@ -41,14 +44,14 @@ class Picture:
     wide: float = 0.0  # of a column
 
 
-def picture(line: Line) -> Picture | None:
+def picture(line: LineTraffic) -> Picture | None:
     """The request of a line; None where none was kept."""
     if line.request is None or not any(at is not None for at in line.request.offsets):
         return None
     return _banks(line, line.request) if line.space == "shared" else _sectors(line.request)
 
 
-def _banks(line: Line, request: Request) -> Picture:
+def _banks(line: LineTraffic, request: WarpRequest) -> Picture:
     active = np.array([at is not None for at in request.offsets])
     addresses = np.array([at or 0 for at in request.offsets])
     served = turns(addresses, active, request.bytes, joins(request.op, line.kind, request.bytes))
@@ -73,7 +76,7 @@ def _banks(line: Line, request: Request) -> Picture:
     return Picture("bank", labels, (), boxes, HEAD + WARP * HIGH, says)
 
 
-def _sectors(request: Request) -> Picture:
+def _sectors(request: WarpRequest) -> Picture:
     lanes = [(lane, at) for lane, at in enumerate(request.offsets) if at is not None]
     sectors = sorted({at // SECTOR for _, at in lanes})
     wide = (WIDE - SIDE) / max(len(sectors), 8)
@@ -108,3 +111,78 @@ def _count(number: int, what: str) -> str:
 
 def _take(number: int) -> str:
     return "takes" if number == 1 else "take"
+
+
+# --- the map of sizes ---
+
+FLAWED = "right, with a fault"
+# How an outcome is marked, for readers who do not tell its colour, in the order of the key.
+GLYPHS: Mapping[str, str] = MappingProxyType(
+    {
+        Outcome.RIGHT: "✓",
+        FLAWED: "!",
+        Outcome.WRONG: "✕",
+        Outcome.OUTSIDE: "⊘",
+        Outcome.STOPPED: "■",
+        Outcome.REFUSED: "–",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One size: what is written there, how it ended, and the same in words."""
+
+    text: str
+    outcome: str  # of GLYPHS
+    title: str
+    base: bool  # the whole sizes that the strips start from
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Sizes in a row."""
+
+    label: str
+    about: str
+    cells: tuple[Cell, ...]
+    along: bool = False  # along one of M, N and K
+
+
+def strips(report: Report) -> list[Strip]:
+    """The map, from every run of the report. What the strips start from is the run that most others differ from in one
+    size alone."""
+    runs = [verdict for verdict in report.verdicts if verdict.inputs == "integers"]
+    if not runs:
+        return []
+    base = max(runs, key=lambda run: sum(_differ(run, other) == 1 for other in runs))
+    found, rest = [], runs
+    for axis in AXES:
+        others = [other for other in AXES if other != axis]
+        along = [run for run in runs if all(getattr(run, other) == getattr(base, other) for other in others)]
+        if len(along) > 1:
+            about = " and ".join(f"{other.upper()} = {getattr(base, other)}" for other in others)
+            along.sort(key=attrgetter(axis))
+            found.append(Strip(axis.upper(), f"with {about}", _cells(report, along, base, axis), along=True))
+            rest = [run for run in rest if run not in along]
+    if rest:
+        found.append(Strip("M × N × K", "several at once" if found else "", _cells(report, rest, base)))
+    for inputs in dict.fromkeys(verdict.inputs for verdict in report.verdicts if verdict.inputs != "integers"):
+        cells = _cells(report, (verdict for verdict in report.verdicts if verdict.inputs == inputs), base)
+        found.append(Strip(inputs.replace("_", "-"), "as inputs", cells))
+    return found
+
+
+def _differ(one: Run, other: Run) -> int:
+    """In how many of M, N and K."""
+    return sum(getattr(one, axis) != getattr(other, axis) for axis in AXES)
+
+
+def _cells(report: Report, runs: Iterable[Run], base: Run, axis: str = "") -> tuple[Cell, ...]:
+    flawed = {(size, "integers") for fault in report.faults for size in fault.sizes}  # the detectors see these alone
+    cells = []
+    for run in runs:
+        outcome = FLAWED if run.right and (run.problem, run.inputs) in flawed else str(run.outcome)
+        text = str(getattr(run, axis)) if axis else f"{run.m} × {run.n} × {run.k}"
+        cells.append(Cell(text, outcome, f"{run.problem}: {outcome}", bool(axis) and run is base))
+    return tuple(cells)

@@ -1,0 +1,406 @@
+"""The course of a check: whole tiles, ragged sizes, then why, then the cost; all on the reference GPU."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from experiments.check import cost, diagnose, faults, offsets, sizes, source_text
+from experiments.check.cuda.compiled import UNDEFINED_VALUE
+from experiments.check.cuda.kernel import CudaKernel
+from experiments.check.faults import Fault, FaultKind
+from experiments.check.messages import Limit, Message, Note, Unchecked, Why, message
+from experiments.check.report import Outcome, Report, Run
+from experiments.check.subject import Subject
+from experiments.check.survey import survey
+from experiments.check.trial import Launches, Trial, attempt
+from gemm_ref import Problem, ptx
+
+MAX_SECONDS = 12.0  # of a core's time; then no more sizes are searched for reasons
+MAX_DETECTED = 8 << 20  # products; of larger problems only the result is checked
+
+
+class Checker:
+    """One check; `report` has what was found."""
+
+    def __init__(self, subject: Subject, problems: Sequence[Problem]) -> None:
+        self._specified = [subject.nearest_problem(problem) for problem in problems]
+        self._start_s = _used_s()
+        self._trials: list[Trial] = []
+        self._is_right_at: dict[tuple[Problem, bool], bool] = {}
+        if subject.scalars:
+            *before, last = (name.lower() for name in subject.scalars)
+            names = f"{', '.join(before)} and {last} are" if before else f"{last} is"
+            subject = subject.with_note(Note.SCALARS_VARY, names=names)
+        self.subject = subject
+        self._original = subject
+        self.report = Report(
+            subject.name,
+            str(subject.path),
+            subject.dialect,
+            subject.how,
+            square=subject.square,
+            fixed=dict(subject.fixed),
+        )
+
+    def run(self) -> Report:
+        """Raises CannotCheck where the reference GPU lacks what the kernel needs, at all sizes."""
+        self._run()
+        self.report.assumed = self.subject.assumed
+        self.report.notes = self.subject.notes + self.report.notes
+        return self.report
+
+    def _run(self) -> None:
+        problems = self._specified or self._choose_sizes()
+        for problem in problems:
+            trial = self._try(problem)
+            if problem is problems[0] and (self._needs_finite_c(trial) or self._does_more(trial)):
+                self._forget_last()
+                trial = self._try(problem)
+            if trial.endless:  # the others would be, too, and each takes long
+                self._collect_faults()
+                return
+            self._require_one_that_runs(problem is problems[-1])
+        if not self._specified:
+            self._try_powers()
+            self._try_less_ragged()
+        whole = next(trial for trial in self._trials if not trial.refusal)
+        if whole.right:
+            if not self.subject.is_integer:
+                self._try_one_hot(whole.problem)
+            self._try_without_c(whole)
+        base = self._explain(whole)
+        self._collect_faults()
+        if base:
+            self._count(base)
+        if isinstance(self.subject, CudaKernel):
+            self.report.limits += offsets.find_overflows(self.subject)
+
+    # --- what the kernel computes ----------------------------------------------------------------------------
+
+    def _needs_finite_c(self, trial: Trial) -> bool:
+        """Whether it is wrong because C, as it was before, is multiplied by a 0 of the source, and added."""
+        if not trial.wrong or not diagnose.reads_c(trial):
+            return False
+        finite = replace(self.subject, finite=True)
+        if not attempt(finite, trial.problem).right:
+            return False
+        self.subject = finite
+        self.report.limits.append(message(Limit.FINITE_C))
+        return True
+
+    def _does_more(self, trial: Trial) -> bool:
+        """Whether it is wrong because of what the kernel does to every element of C, and nothing else."""
+        finish = diagnose.find_finish(self.subject, trial)
+        if finish.has_epilogue:
+            what = f"C multiplied by {finish.alpha:.4g}" if finish.alpha != 1.0 else f"{finish.activation} of C"
+            self.subject = replace(self.subject, finish=finish).assume(what)
+        return finish.has_epilogue
+
+    def _try_one_hot(self, problem: Problem) -> None:
+        """One-hot rows; a kernel that fails there and rounds fp32 to tf32 or to fp16 is compared in that precision."""
+        subject = self.subject
+        with ptx.watched(launches := Launches()):
+            trial = self._try(problem, "one_hot")
+        cut, line, halves = diagnose.reduced_precision(kernel for kernel, _ in launches.seen)
+        halves = halves and diagnose.rounds_sums(subject, problem if self._specified else self._one_tile)
+        if trial.wrong and cut and not halves and subject.math == "fp32" and not subject.intended_math:
+            code = Note.REDUCED_BY_TENSOR_CORES if cut == "tf32" else Note.REDUCED_BY_CONVERSION
+            self.subject = subject.with_reduced_operands(code, cut, line=line)
+            self._forget_last()
+            self._try(self.subject.nearest_problem(problem), "one_hot")
+        elif halves and not trial.wrong:
+            self.subject = subject.assume("sums in fp16").with_note(Note.SUMS_IN_FP16)
+
+    def _try_without_c(self, whole: Trial) -> None:
+        """Where beta is 0, C may hold anything: whether a kernel that takes beta leaves it unread."""
+        if "BETA" in self.subject.scalars:
+            problem = min((trial.problem for trial in self._trials if trial.right), key=lambda each: each.flops)
+            if not attempt(self.subject, problem, scales=replace(whole.scales, beta=0.0), zeroed=False).right:
+                self.report.limits.append(message(Limit.FINITE_C_AT_BETA_0))
+
+    # --- sizes -----------------------------------------------------------------------------------------------
+
+    def _choose_sizes(self) -> list[Problem]:
+        """The sizes to try, by what the first block of a large problem does."""
+        seen = survey(self.subject)
+        subject = self.subject = replace(self.subject, survey=seen, tile=seen.tile or self.subject.tile)
+        found = sizes.choose(subject.tile, seen.slice, seen.depth)
+        self._one_tile, self._slice = subject.nearest_problem(found.one), seen.slice
+        first = sizes.squared(subject.tile, seen.slice, seen.depth, seen.walks) if subject.square else found.complete
+        whole, *others = dict.fromkeys(subject.nearest_problem(problem) for problem in (first, *found.others))
+        limit = 2 * MAX_DETECTED if subject.square else math.inf  # there sizes grow to the largest
+        return [whole, *(problem for problem in others if problem.flops <= max(limit, whole.flops))]
+
+    def _require_one_that_runs(self, is_last: bool) -> None:
+        """Raises the first run's refusal, where two were for the same reason, or all runs were refused."""
+        refusals = [trial.refusal for trial in self._trials]
+        if all(refusals) and refusals[0] and (is_last or len({str(refusal) for refusal in refusals}) < len(refusals)):
+            raise refusals[0]
+
+    def _try_powers(self) -> None:
+        """Where whole tiles are refused: powers of two, which come first then; and as deep as whole tiles were."""
+        first, problem = self._trials[0], sizes.powers(self._one_tile)
+        if first.refusal and not self._try(self.subject.nearest_problem(problem)).refusal:
+            self._trials.insert(0, self._trials.pop())
+            self.report.limits.append(message(Limit.POWERS_OF_TWO, problem=str(first.problem)))
+            self._try(self.subject.nearest_problem(problem.resized(k=sizes.power(first.problem.k))))
+
+    def _try_less_ragged(self) -> None:
+        """Where sizes past whole tiles are refused: the first that are not, a few elements past them."""
+        first, *others = (trial for trial in self._trials if not trial.refusal)
+        if any(getattr(trial.problem, axis) % 4 for trial in others for axis in sizes.AXES):
+            return
+        m, n, k = (getattr(first.problem, axis) for axis in sizes.AXES)
+        for step in (4, 8, 16, 32):
+            problem = self.subject.nearest_problem(first.problem.resized(m + step, n + step, k + step))
+            if problem == first.problem or not self._try(problem).refusal:  # the source may fix its sizes
+                return
+
+    def _try(self, problem: Problem, kind: str = "integers") -> Trial:
+        """A run that the verdict rests on."""
+        small = problem.m * problem.n * problem.k <= MAX_DETECTED
+        detect = kind == "integers" and (small or bool(self._specified))
+        trial = self._record(problem, kind, decisive=True, detect=detect)
+        self._trials.append(trial)
+        return trial
+
+    def _forget_last(self) -> None:
+        """Takes back the last run, which is repeated in another way."""
+        self._trials.pop(), self.report.verdicts.pop()
+
+    def _record(self, problem: Problem, kind: str = "integers", decisive: bool = False, detect: bool = False) -> Trial:
+        """A run, which the report lists if nothing was left out for it."""
+        trial = attempt(self.subject, problem, kind, detect=detect)
+        if self._is_as_called:
+            # The detectors report what was never written: a sum that begins with the poison looks like the poison.
+            wrong = re.sub(r"; \d+ of them were never written", "", trial.wrong)
+            text = trial.fault or (wrong and trial.scales_text + wrong) or str(trial.refusal or "right")
+            self.report.add(Run(problem.m, problem.n, problem.k, kind, _outcome(trial), text, decisive))
+        return trial
+
+    @property
+    def _is_as_called(self) -> bool:
+        """Whether the kernel runs with all that it was found to take, and on C as it is."""
+        now, before = self.subject, self._original
+        return (now.zeroed, now.scalars) == (before.zeroed, before.scalars)
+
+    def _is_right(self, problem: Problem) -> bool:
+        """Whether C is right at sizes that are no part of the report by themselves."""
+        problem = self.subject.nearest_problem(problem)
+        key = (problem, self.subject.zeroed)
+        if key not in self._is_right_at:
+            self._is_right_at[key] = self._record(problem).right
+        return self._is_right_at[key]
+
+    def _is_clean(self, trial: Trial) -> bool:
+        return trial.right and not any(faults.find_faults(trial, self._quote))
+
+    # --- reasons ---------------------------------------------------------------------------------------------
+
+    def _explain(self, whole: Trial) -> Problem | None:
+        """Adds why results are wrong; returns sizes at which the kernel can be counted, if there are any."""
+        wrong = [trial for trial in self._trials if not trial.right and not trial.refusal]
+        if any(trial.kind == "one_hot" for trial in wrong):
+            self._add_reasons(message(Why.FEWER_BITS, math=whole.problem.math))
+            wrong = [trial for trial in wrong if trial.kind != "one_hot"]
+        if not wrong:
+            return whole.problem
+        before = len(self.report.why)
+        if self.subject.scalars:
+            whole = self._explain_scales(whole)
+        if self._specified:
+            first = self._repeat_plain(wrong[0])
+            if not first.right:
+                self._add_reasons(diagnose.adds_to_c(self.subject, first) or diagnose.explain(self.subject, first))
+            return next((trial.problem for trial in self._trials if not trial.fault and not trial.refusal), None)
+        whole = self._explain_reads_of_c(whole, wrong)
+        base: Problem | None = whole.problem
+        known = len(self.report.why)
+        if not whole.right:
+            base = self._right_elsewhere(whole.problem) or self._explain_whole(whole)
+        if base and self._is_right(base) and (self.report.equal or len(self.report.why) == known):
+            self._explain_needs(base)
+        if base and (self.report.needs or self.report.equal) and not self._is_as_called:
+            # what was found without alpha, beta and a bias holds with them
+            original = self._original
+            self.subject = replace(self.subject, zeroed=original.zeroed, scalars=original.scalars)
+            self._try(base)
+        if len(self.report.why) == before:
+            self._add_reasons(diagnose.explain(self.subject, self._repeat_plain(wrong[0])))
+        return base
+
+    def _add_reasons(self, *reasons: Message | None) -> None:
+        self.report.why += [reason for reason in reasons if reason and reason not in self.report.why]
+
+    def _repeat_plain(self, trial: Trial) -> Trial:
+        """The run without alpha, beta and a bias."""
+        is_plain = trial.scales == self.subject.plain
+        return trial if is_plain else attempt(self.subject, trial.problem, detect=True)
+
+    def _explain_scales(self, whole: Trial) -> Trial:
+        """Whether alpha or beta are the reason; other reasons are looked for without them, in the run returned."""
+        subject = self.subject
+        if not whole.right and not whole.fault:
+            self._add_reasons(diagnose.ignored_scales(subject, whole))
+        self.subject = replace(subject, zeroed=subject.zeroed or "BETA" in subject.scalars, scalars=())
+        return attempt(self.subject, whole.problem, detect=True)
+
+    def _explain_reads_of_c(self, whole: Trial, wrong: Sequence[Trial]) -> Trial:
+        """Whether the kernel adds to C; other reasons are looked for on a C of zeros, in the run returned."""
+        if whole.right or whole.fault:
+            return whole
+        trial = next((trial for trial in wrong if diagnose.reads_c(trial)), whole)  # large ones have no detectors
+        reason = diagnose.adds_to_c(self.subject, trial)
+        if not reason:
+            return whole
+        self._add_reasons(reason)
+        self.subject = replace(self.subject, zeroed=True)
+        return attempt(self.subject, whole.problem, detect=True)
+
+    def _right_elsewhere(self, wrong: Problem) -> Problem | None:
+        """Other whole tiles that are right, of sizes that differ: multiples explain the wrong ones then."""
+        rows, columns = self.subject.tile
+        right = (trial.problem for trial in self._trials if trial.right)
+        for problem in (*right, self.subject.nearest_problem(sizes.deeper(wrong))):
+            whole = problem.m % rows == problem.n % columns == 0
+            if whole and len({problem.m, problem.n, problem.k}) == len(sizes.AXES) and self._is_right(problem):
+                return problem
+        return None
+
+    def _explain_whole(self, whole: Trial) -> Problem | None:
+        """Why it is wrong where all tiles are whole; returns sizes at which it runs to its end."""
+        base, cube = whole.problem, self.subject.nearest_problem(sizes.cube(self.subject.tile, whole.problem.k))
+        self._add_reasons(diagnose.explain(self.subject, whole))
+        if cube != base and not whole.unordered:
+            equal = self._record(cube, decisive=True, detect=True)
+            if equal.right:
+                self.report.equal = diagnose.equal_sizes(self._is_right, base, cube)
+                self._add_reasons(diagnose.confused_sizes(self.report.equal))
+                self._try_ragged_equal()
+                base = cube
+            elif not equal.fault and not self.report.why:
+                self._trials.append(equal)
+                if reason := diagnose.explain(self.subject, equal):
+                    self._add_reasons(message(Why.IN_A_CUBE, side=cube.m, reason=reason))
+        self._add_reasons(*diagnose.wrong_strides(self.subject))
+        return None if whole.fault and base == whole.problem else base
+
+    def _try_ragged_equal(self) -> None:
+        """Ragged sizes that are equal where the kernel needs it: whether any will do."""
+        side = max(self.subject.tile) + 3
+        ragged = Problem(side, side + 2, side + 4)
+        self._try(self.subject.nearest_problem(ragged.resized(**{axis.lower(): side for axis in self.report.equal})))
+
+    def _explain_needs(self, base: Problem) -> None:
+        """Which size must be a multiple of what, and why the first one past a whole size is wrong."""
+        base = base if self.report.equal or not self._is_right(self._one_tile) else self._one_tile
+        equal = self.report.equal or "MNK" * self.subject.square
+        self._find_needs(base, equal)
+        if not self._find_least(equal) and base == self._one_tile:  # tiles that are not the last may lack the tests
+            four = self.subject.nearest_problem(base.resized(2 * base.m, 2 * base.n))
+            if self._is_right(four):
+                self._find_needs(four, equal)
+        if self.report.needs and all(need.multiple for need in self.report.needs):
+            least = max([self._slice, *(need.least for need in self.report.needs)])
+            # with more rows than products, tests of rows may let a thread past the end of them
+            m, n = (side * (least // side + 1) for side in (base.m, base.n))
+            shallow = base if "K" in equal else base.resized(m, n, least)
+            past = self._try(self.subject.nearest_problem(sizes.past(shallow, self.report.needs, equal)))
+            if not self._is_clean(past) and self._is_right(past.problem.resized(k=shallow.k)):
+                self._find_needs(past.problem.resized(k=shallow.k), equal)
+
+    def _find_needs(self, base: Problem, equal: str) -> None:
+        """What each size must be a multiple of, of those of which nothing is known yet."""
+        known = {need.axis for need in self.report.needs}
+        likely = (*self.subject.tile, self._slice)
+        found = sizes.needs(base, self._is_right, self._has_time, likely, equal, known)
+        self.report.needs += found
+        for need in found:
+            axis = " = ".join(equal) if need.axis.upper() in equal else need.axis.upper()
+            code = Why.NEEDS_MULTIPLE if need.multiple else Why.NO_MULTIPLE
+            self.report.why.append(message(code, axis=axis, multiple=need.multiple, smallest=str(need.smallest)))
+            # One short of a whole size leaves out another number of products for each slice depth.
+            past = self._record(sizes.moved(base, need.axis, getattr(base, need.axis) - 1, equal), detect=True)
+            self._trials.append(past)
+            if past.wrong:
+                self._add_reasons(diagnose.explain(self.subject, past))
+
+    def _find_least(self, equal: str) -> bool:
+        """Finds the K from which on it is sound, where a shallow multiple is not enough, as for rings of stages.
+
+        Returns False where a run is wrong that neither this nor a multiple explains.
+        """
+        fitting = [trial for trial in self._trials if not trial.refusal and self.report.fits(trial.problem)]
+        bad = [
+            run.k
+            for run in self.report.verdicts
+            if run.outcome is not Outcome.REFUSED and not run.right and self.report.fits(run)
+        ]
+        shallow = max([*bad, *(trial.problem.k for trial in fitting if not self._is_clean(trial))], default=0)
+        deep = [trial.problem for trial in fitting if self._is_clean(trial) and trial.problem.k > shallow]
+        if not shallow or not deep or "K" in equal:
+            return not shallow
+        base = min(deep, key=lambda problem: problem.flops)
+        known = next((need for need in self.report.needs if need.axis == "k"), None)
+        known = known or sizes.Need("k", 1, base.resized(k=shallow))
+        least = sizes.least(
+            base, "k", known.multiple, lambda problem: self._is_clean(self._record(problem, detect=True))
+        )
+        if least <= shallow:
+            return False
+        self.report.needs = [need for need in self.report.needs if need.axis != "k"] + [replace(known, least=least)]
+        self.report.why.append(message(Why.NEEDS_DEPTH, least=least, shallow=shallow))
+        return True
+
+    def _has_time(self) -> bool:
+        return _used_s() - self._start_s < MAX_SECONDS
+
+    # --- faults and cost -------------------------------------------------------------------------------------
+
+    def _collect_faults(self) -> None:
+        found: dict[tuple, tuple[Fault, list[str]]] = {}
+        for trial in self._trials:
+            self._add_limits(faults.unpromised(trial))
+            for fault in faults.find_faults(trial, self._quote):
+                key = (fault.kind, fault.file, fault.line, fault.other_line)
+                found.setdefault(key, (fault, []))[1].append(str(trial.problem))
+        self._add_limits(faults.unused_reads(self._trials))
+        for number, line, text in self.subject.warnings:
+            if number == UNDEFINED_VALUE:
+                name = self.subject.path.name
+                fault = Fault(FaultKind.UNDEFINED_VALUE, text, name, line, self._quote(name, line))
+                found[number, line, text] = (fault, [])
+            else:
+                self.report.notes.append(message(Note.COMPILER_WARNS, line=line, text=text))
+        self.report.faults = [replace(f, sizes=tuple(dict.fromkeys(where))) for f, where in found.values()]
+
+    def _add_limits(self, limits: Iterable[Message]) -> None:
+        self.report.limits += [limit for limit in limits if limit not in self.report.limits]
+
+    def _quote(self, file: str, line: int) -> str:
+        if file != self.subject.path.name:
+            return ""
+        lines = source_text.read(self.subject.path).split("\n")
+        return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+    def _count(self, base: Problem) -> None:
+        self.report.counted_at = str(base)
+        self.report.lines, self.report.code, why_not = cost.count(self.subject, base, self._quote)
+        self.report.advice = cost.advice(self.report.lines, self.report.code)
+        if why_not:
+            self.report.unchecked.append(message(Unchecked.MACHINE_CODE, reason=why_not))
+
+
+def _outcome(trial: Trial) -> Outcome:
+    if trial.fault:
+        return Outcome.OUTSIDE if faults.kind_of(trial.fault).is_outside else Outcome.STOPPED
+    return Outcome.REFUSED if trial.refusal else Outcome.WRONG if trial.wrong else Outcome.RIGHT
+
+
+def _used_s() -> float:
+    """Seconds of a core that this process and its compilers have used."""
+    return sum(os.times()[:4])

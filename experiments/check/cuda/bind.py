@@ -1,0 +1,261 @@
+"""A user's .cu with the options of the command line, and the kernel in it with its parameters bound."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+import gemm_ref
+from experiments.check import source_text
+from experiments.check.cuda import headers, launch, matrices, roles, templates
+from experiments.check.cuda.compiled import Compiled
+from experiments.check.cuda.expressions import constants, numbers, split
+from experiments.check.cuda.host_code import arguments, calls, program_sizes, recording
+from experiments.check.cuda.kernel import CudaKernel
+from experiments.check.cuda.syntax import Signature
+from experiments.check.cuda.unit import Unit, find_kernel
+from experiments.check.messages import Message, Note, message
+from experiments.check.subject import PLAIN, Options, Scales
+from experiments.records.request import UsageError
+
+_MAX_FILES = 3  # of a project, whose host code is run
+_MAX_TEMPLATES = 3  # that are tried where nothing determines the arguments
+
+
+class HostCode(NamedTuple):
+    """What running the host code of a file and of its project gave."""
+
+    recording: recording.Recording | None
+    unit: Unit  # the file that launches, or the user's
+    aliases: Mapping[str, str]  # of types
+    why: str = ""  # there is no recording
+
+
+class Bound(NamedTuple):
+    """A kernel whose launch is not known yet, and what it may be made of."""
+
+    kernel: CudaKernel
+    templates: Sequence[templates.Template]  # the first is the kernel's
+    names: Mapping[str, int]
+    passed_sizes: set[str]  # those of M, N and K that it receives
+
+
+@dataclass(frozen=True)
+class KernelFile:
+    """A kernel's file and the options, and what follows from them, each found once."""
+
+    path: Path  # as the user passes it
+    options: Options
+    folder: tempfile.TemporaryDirectory = field(
+        default_factory=lambda: tempfile.TemporaryDirectory(prefix="gemm-ladder-check-")
+    )
+
+    @functools.cached_property
+    def _declaration(self) -> tuple[Signature, Path, str]:
+        return find_kernel(self.path, self.options.kernel)
+
+    @property
+    def signature(self) -> Signature:
+        """The kernel as declared."""
+        return self._declaration[0]
+
+    @property
+    def has_launch_options(self) -> bool:
+        """Whether the user specifies the whole launch."""
+        return bool(self.options.grid and self.options.block)
+
+    @functools.cached_property
+    def block(self) -> tuple[str, ...]:
+        """The expressions of --block."""
+        return launch.parse(self.options.block, "--block") if self.options.block else ()
+
+    @functools.cached_property
+    def _flags(self) -> tuple[str, ...]:
+        return (*(f"-I{Path(path).resolve()}" for path in self.options.include), *shlex.split(self.options.flags))
+
+    @functools.cached_property
+    def _defined(self) -> dict[str, int]:
+        macros = (flag.removeprefix("-D") for flag in self._flags if flag.startswith("-D"))
+        return numbers([*self.options.define, *macros])
+
+    @functools.cached_property
+    def _reduced(self) -> dict[str, int]:
+        """Smaller values for constants of the source that are sizes and would take minutes."""
+        signature, _, text = self._declaration
+        passed = {*roles.roles_by_name(signature.parameters), *(p.name for p in signature.template)}
+        axes = [axis for axis in roles.SIZES if axis not in passed]
+        reduced = program_sizes.reduced_constants(axes, constants(text, self._defined), text)
+        return {name: value for name, value in reduced.items() if name not in self._defined}
+
+    def _unit(self, path: Path, linked: Path | None = None, flags: tuple[str, ...] | None = None) -> Unit:
+        unit = Unit(
+            path,
+            self._flags if flags is None else flags,
+            self.options.define,
+            Path(self.folder.name),
+            self.signature.name,
+            linked,
+        )
+        for name, value in self._reduced.items():
+            unit.set_constant(name, value)
+        return unit
+
+    @functools.cached_property
+    def unit(self) -> Unit:
+        """The user's file as nvcc is given it."""
+        return self._unit(self.path)
+
+    @functools.cached_property
+    def host_code(self) -> HostCode:
+        """How the file, or one of its project that includes it, launches the kernel.
+
+        It is not run where the user specifies a grid or a block.
+        """
+        best = HostCode(None, self.unit, matrices.type_aliases(self._declaration[2]))
+        failed, why = None, ""
+        files = (
+            () if self.options.grid or self.options.block else recording.candidate_files(self.path, self.signature.name)
+        )
+        for file in dict.fromkeys(itertools.islice(files, _MAX_FILES)):
+            is_linked = file != self.path and self.path.resolve() not in headers.included(file, source_text.read(file))
+            unit = self._unit(file, self.path if is_linked else None, self.unit.flags)
+            try:
+                best = best._replace(aliases={**best.aliases, **matrices.type_aliases(unit.text)})
+                found, why_not = recording.record(
+                    unit, self.signature, self._element(best.aliases), self.options.template
+                )
+            except UsageError as error:
+                failed = failed or error
+                continue
+            why = why or why_not
+            if found and found.score > (best.recording.score if best.recording else 0):
+                best = best._replace(recording=found, unit=unit)
+            if found and found.score == recording.MAX_SCORE:
+                break
+        if failed and not why:
+            raise failed
+        return best._replace(why=why)
+
+    def _element(self, aliases: Mapping[str, str]) -> str:
+        """The type of A's elements, as far as it is known before anything is launched."""
+        arguments_ = split(self.options.template)
+        known = {**aliases, **dict(zip((p.name for p in self.signature.template), arguments_, strict=False))}
+        parameters = self.signature.parameters
+        for parameter, role in zip(parameters, roles.roles_by_name(parameters), strict=True):
+            if role == "A" and (text := matrices.element_type(parameter.type, known)) in matrices.TYPES:
+                return text
+        return "float"
+
+    @functools.cached_property
+    def bound(self) -> Bound:
+        """The kernel with roles, types and sizes of its parameters. Raises UsageError where one is not known."""
+        signature, path, _ = self._declaration
+        options, (recorded, unit, aliases, _) = self.options, self.host_code
+        names = constants(self.unit.text, self._defined)
+        by_value = recorded.roles(calls.struct_names(unit.text)) if recorded else []
+        by_size = bool(recorded and not recorded.ignores_sizes)
+        roles_ = roles.assign_roles(signature, options.args, by_value, by_size)
+        candidates = self._templates(names)
+        template = candidates[0]
+        names |= numbers(f"{parameter.name}={text}" for parameter, text in template)
+        element = self._element(aliases)
+        dtypes = self._dtypes(roles_, template, element)
+        passed, fixed, is_square, notes = self._sizes(roles_, template, names)
+        kernel = CudaKernel(
+            path=path,
+            name=signature.name,
+            tile=(1, 1),
+            math=matrices.math_of(dtypes),
+            square=is_square,
+            fixed=fixed,
+            is_integer=not all(dtype.is_floating_point for dtype in dtypes.values()),
+            unsigned=dtypes["A"] == torch.uint8 or element in matrices.UNSIGNED,
+            plain=Scales(beta=1.0) if {"C", "D"} <= {*roles_} and "BETA" not in roles_ else PLAIN,
+            scalars=tuple(role for role in (*roles.SCALARS, "BIAS") if role in roles_),
+            settings=tuple(notes),
+            folder=self.folder,
+            signature=signature,
+            compiled=Compiled(unit, signature.name, path),
+            roles=roles_,
+            template=template,
+            template_is_guessed=bool(template) and not (options.template or recorded),
+            dtypes=dtypes,
+            storage=matrices.parse_layout(options.layout),
+            recording=recorded,
+        )
+        if options.math:
+            kernel = kernel.with_math(options.math, gemm_ref.MATHS[kernel.math].dtype)
+        return Bound(kernel, candidates, names, passed)
+
+    def _templates(self, names: Mapping[str, int]) -> list[templates.Template]:
+        """The arguments of the template; where nothing determines them, all that they may be."""
+        signature, recorded = self.signature, self.host_code.recording
+        parameters = signature.template
+        if self.options.template or not parameters:
+            return [templates.specified(signature, self.options.template)]
+        if recorded:
+            text = recording.instance(recorded.first.entry, signature.name).removeprefix(signature.name)
+            return [tuple(zip(parameters, split(text[1:-1], angles=True), strict=False))]
+        path = self._declaration[1]
+        texts = [source_text.read(file) for file in (path, *recording.neighbours(path))]
+        known = functools.reduce(lambda found, text: constants(text, {}) | found, texts, dict(names))
+        of_project = templates.instances(signature.name, parameters, known, texts)
+        common = templates.common(parameters, known, self._element(self.host_code.aliases))
+        found = dict.fromkeys(itertools.islice(itertools.chain(of_project, common), _MAX_TEMPLATES))
+        return [tuple(zip(parameters, values, strict=True)) for values in found] or [templates.specified(signature, "")]
+
+    def _dtypes(self, roles_: Sequence[str], template: templates.Template, element: str) -> dict[str, torch.dtype]:
+        """The element type of each matrix, by its role; `element` of those that are in structs."""
+        recorded, name = self.host_code.recording, self.signature.name
+        aliases = {**self.host_code.aliases, **{parameter.name: text for parameter, text in template}}
+        found = {
+            role: matrices.dtype_of(name, parameter.name, matrices.element_type(parameter.type, aliases))
+            for parameter, role in zip(self.signature.parameters, roles_, strict=True)
+            if role in roles.POINTERS and role != "NULL"
+        }
+        if roles.HOST in roles_:
+            mapped = arguments.tensor_map_types(recorded.first) if recorded else {}
+            found = dict.fromkeys(roles.MATRICES, matrices.TYPES[element]) | mapped | found
+        return found if "C" in found else found | {"C": found["D"]}
+
+    def _sizes(
+        self, roles_: Sequence[str], template: templates.Template, names: Mapping[str, int]
+    ) -> tuple[set[str], dict[str, int], bool, list[Message]]:
+        """Returns (the sizes that the kernel receives, those that the source fixes, whether one is for all, notes)."""
+        words = set(re.findall(r"\w+", " ".join((*roles_, *(text for _, text in template)))))
+        passed = set(roles.SIZES) if roles.HOST in words else {axis for axis in roles.SIZES if axis in words}
+        missing = [axis for axis in roles.SIZES if axis not in passed]
+        of_source = program_sizes.size_constants(missing, names)
+        fixed = {axis.lower(): names[name] for axis, name in of_source.items()}
+        if not passed and len(fixed) == 1:  # one constant for all
+            fixed = {axis.lower(): next(iter(fixed.values())) for axis in roles.SIZES}
+        recorded = self.host_code.recording
+        if fixed and recorded and recorded.ignores_sizes:
+            own = recorded.sizes_of_program(recorded.first, roles_)
+            if set(own.values()) == set(fixed.values()):  # the argument is that constant
+                fixed, missing = {axis.lower(): size for axis, size in own.items()}, list(own)
+        if len(missing) == len(fixed):
+            return (
+                passed,
+                fixed,
+                False,
+                [message(Note.SIZE_FIXED, axis=axis.upper(), size=size) for axis, size in fixed.items()],
+            )
+        if len(passed) == 1:
+            return passed, {}, True, [message(Note.ONE_SIZE, size=next(iter(passed)))]
+        if len(missing) - len(fixed) > 1 or not passed:
+            unknown = " and ".join(axis for axis in missing if axis.lower() not in fixed)
+            raise UsageError(
+                f"{self.signature.name} does not receive {unknown}: define it in the source or with -D, or say with "
+                "--args which parameter it is"
+            )  # a single one may follow from the grid
+        return passed, {}, False, []

@@ -1,0 +1,244 @@
+"""A kernel from a user's .cu: bound to its arguments, launched on the reference GPU, and built for a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+import gemm_ref
+from experiments.check.cuda.compiled import Compiled
+from experiments.check.cuda.expressions import evaluate
+from experiments.check.cuda.host_code import arguments, program_sizes
+from experiments.check.cuda.host_code.recorder import RecordedLaunch
+from experiments.check.cuda.host_code.recording import Recording, instance
+from experiments.check.cuda.launch import LaunchRule
+from experiments.check.cuda.matrices import StorageOrder
+from experiments.check.cuda.roles import HOST, MATRICES, POINTERS, SIZES
+from experiments.check.cuda.syntax import Parameter, Signature
+from experiments.check.cuda.templates import Template
+from experiments.check.cuda.unit import Unit
+from experiments.check.messages import Message
+from experiments.check.subject import PLAIN, Scales, Subject, bias_vector
+from gemm_ref import ptx
+from gemm_ref.build import build_library, open_library
+from gemm_ref.toolchain import architecture, find_toolkit
+
+# torch's flags disable the operators of half, which nvcc alone provides, and so the reference GPU's source has.
+_LIKE_NVCC = "".join(
+    f"#undef __CUDA_NO_{name}__\n"
+    for name in ("HALF_OPERATORS", "HALF_CONVERSIONS", "BFLOAT16_CONVERSIONS", "HALF2_OPERATORS")
+)
+_LAUNCHER = """
+#include <cuda_runtime.h>
+extern "C" cudaError_t launch(const unsigned* axes, unsigned shared_bytes, void** arguments, cudaStream_t stream) {
+    const void* kernel = (const void*)&KERNEL;
+    if (shared_bytes > 48 * 1024) {  // more than this must be requested
+        cudaError_t error =
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+        if (error != cudaSuccess) return error;
+    }
+    const dim3 grid(axes[0], axes[1], axes[2]), block(axes[3], axes[4], axes[5]);
+    return cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, stream);
+}
+extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }
+"""
+
+CValue = ctypes.c_void_p | ctypes.c_float | ctypes.c_double | ctypes.c_size_t | ctypes.c_int64 | ctypes.c_int32
+_FRACTIONS: dict[str, type[ctypes.c_float | ctypes.c_double]] = {"float": ctypes.c_float, "double": ctypes.c_double}
+_WHOLE: dict[str, type[ctypes.c_size_t | ctypes.c_int64]] = {
+    "size_t": ctypes.c_size_t,
+    **dict.fromkeys(("long", "longlong", "int64_t", "uint64_t", "longint"), ctypes.c_int64),
+}  # others are int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CudaKernel(Subject):
+    """One `__global__` function, what its parameters are given, and how it is launched."""
+
+    dialect: str = "cuda"
+    folder: tempfile.TemporaryDirectory  # of what nvcc reads; it lives as long as the kernel
+    signature: Signature
+    compiled: Compiled
+    roles: tuple[str, ...]  # of the parameters
+    template: Template
+    template_is_guessed: bool
+    dtypes: Mapping[str, torch.dtype]  # of the matrices, by role
+    storage: StorageOrder
+    recording: Recording | None = None
+    launch: LaunchRule = LaunchRule()
+    has_free_grid: bool = False  # nothing specifies which size each axis of the grid is made of
+
+    def changed(self, **attributes: object) -> CudaKernel:
+        """Returns the kernel with other attributes, whose first block has not run yet."""
+        return replace(self, survey=None, **attributes)  # type: ignore[arg-type]
+
+    @property
+    def notes(self) -> list[Message]:
+        return [*self.settings, *self.compiled.unit.notes]
+
+    @property
+    def warnings(self) -> list[tuple[str, int, str]]:
+        return self.compiled.warnings
+
+    @property
+    def how(self) -> str:
+        texts = (p.name if role.upper() in (p.name.upper(), HOST) else f"{p.name} = {role}" for p, role in self._bound)
+        template = f"<{', '.join(text for _, text in self.template)}>" if self.template else ""
+        stored = f", {self.storage}" if self.storage.by_columns else ""
+        return f"{self.name}{template}({', '.join(texts)}), {self.launch}{stored}"
+
+    @property
+    def _bound(self) -> list[tuple[Parameter, str]]:
+        return list(zip(self.signature.parameters, self.roles, strict=True))
+
+    @property
+    def undetermined(self) -> list[str]:
+        """`B_dim = 1`: numbers that are passed whatever the sizes are, and that may be sizes of the kernel's."""
+        if not self.recording:
+            return []
+        assumed = self.recording.call.assumed
+        numbers = [f"{p.name} = {role}" for p, role in self._bound if role.isdigit() and p.type != "bool"]
+        return [text for text in numbers if text in assumed or int(text.split()[-1]) >= program_sizes.MIN_SIZE]
+
+    def describe_entry(self, entry: str) -> str:
+        return self.name  # C++ names it with its arguments and its template's
+
+    def transpose_grid(self) -> tuple[CudaKernel, str] | None:
+        rule = self.launch.transposed()
+        return None if rule.grid == self.launch.grid else (self.changed(launch=rule), ",".join(rule.grid))
+
+    def row_steps(self) -> list[tuple[int, str, str, str]]:
+        roles = {parameter.name: role for parameter, role in self._bound} | {axis: axis for axis in SIZES}
+        steps = self.signature.row_steps()
+        known = ((line, roles.get(array, ""), name, roles.get(name, "")) for line, array, name in steps)
+        return [step for step in known if step[1] in MATRICES and step[3] in SIZES]
+
+    # --- on the reference GPU --------------------------------------------------------------------------------
+
+    def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
+        problem = gemm_ref.Problem(a.shape[0], b.shape[1], a.shape[1], self.math)
+        pointers = self._pointers(a, b, c, scales)
+        try:
+            self.start(problem, self.launch.at(self.storage.rename_sizes(problem)), pointers, scales)
+        finally:
+            self.storage.load(pointers["D" if "D" in self.roles else "C"], c)
+
+    def _pointers(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> dict[str, torch.Tensor]:
+        """The tensors that the kernel's pointers are given, by role."""
+        found = {name: self.storage.store(name, x, self.dtypes[name]) for name, x in (("A", a), ("B", b), ("C", c))}
+        if "D" in self.roles:
+            found["D"] = torch.full_like(found["C"], torch.nan if found["C"].is_floating_point() else -1)
+        if "BIAS" in self.roles:
+            found["BIAS"] = (scales.bias * bias_vector(b.shape[1])).to(a.device, self.dtypes["BIAS"])
+        return found
+
+    def start(
+        self,
+        problem: gemm_ref.Problem,
+        launch: gemm_ref.Launch,
+        pointers: Mapping[str, torch.Tensor],
+        scales: Scales = PLAIN,
+    ) -> None:
+        """Runs the kernel on the reference GPU; the tensors, by role, need not have the problem's sizes."""
+        kernel = self._loaded(problem)
+        values = []
+        for index, (role, (_, kind)) in enumerate(zip(self.roles, kernel.entry.parameters, strict=True)):
+            if role == HOST:
+                assert self.recording
+                record = self.recording.at(self.storage.rename_sizes(problem))
+                values.append(arguments.value(record.arguments[index], kind, pointers, record))
+            else:
+                value = self._value(role, problem, pointers, scales)
+                values.append(arguments.narrow(value, kind, self.dtypes["A"]))
+        renamed = {"C": "the C that beta multiplies", "D": "C"} if "D" in self.roles else {}
+        ptx.run(kernel, launch, values, names=[renamed.get(x, x) if x in POINTERS else "" for x in self.roles])
+
+    def _value(self, role: str, problem: gemm_ref.Problem, pointers: Mapping[str, torch.Tensor], scales: Scales):
+        known = {**pointers, "ALPHA": scales.alpha, "BETA": scales.beta, "NULL": 0}
+        if role in known:
+            return known[role]
+        return float(role) if re.fullmatch(r"-?\d*\.\d*(?:e-?\d+)?", role) else evaluate(role, self._sizes(problem))
+
+    def _sizes(self, problem: gemm_ref.Problem) -> dict[str, int]:
+        """M, N, K and the lengths of rows as the kernel calls them, and the source's own constants."""
+        renamed = self.storage.rename_sizes(problem)
+        constants = {name: number for name, number in self.launch.names if name not in SIZES}
+        return {"M": renamed.m, "N": renamed.n, "K": renamed.k, **self.storage.row_lengths(problem)} | constants
+
+    def _loaded(self, problem: gemm_ref.Problem) -> ptx.DecodedKernel:
+        if not self.recording:
+            guessed = self.template if self.template_is_guessed else ()
+            return self.compiled.instance(self._template_arguments(problem), guessed)
+        entry = self._recorded(problem).entry
+        return self.compiled.recorded(entry, self.recording.program.ptx, self.recording.compiler_output)
+
+    def _recorded(self, problem: gemm_ref.Problem) -> RecordedLaunch:
+        """The launch of the host code there, or the one that is scaled."""
+        assert self.recording
+        return self.recording.at(self.storage.rename_sizes(problem)) if self.launch.recorded else self.recording.first
+
+    def _template_arguments(self, problem: gemm_ref.Problem) -> tuple[str, ...]:
+        sizes = self._sizes(problem)
+        return tuple(
+            str(evaluate(text, sizes)) if not set(SIZES).isdisjoint(re.findall(r"\w+", text)) else text
+            for _, text in self.template
+        )
+
+    # --- on a GPU --------------------------------------------------------------------------------------------
+
+    def gpu_call(self, problem: gemm_ref.Problem):
+        if self.launch.recorded:
+            one = instance(self._recorded(problem).entry, self.name)
+        else:
+            one = self.compiled.in_cpp(self._template_arguments(problem))
+        return functools.partial(self._call_on_gpu, _build(self.compiled.unit, one), problem)
+
+    def _call_on_gpu(self, library: ctypes.CDLL, problem: gemm_ref.Problem, a, b, out) -> torch.Tensor:
+        pointers = self._pointers(a, b, out, PLAIN)
+        if "BETA" in self.roles:
+            pointers["C"].zero_()
+        values = [_as_c(p.type, self._value(role, problem, pointers, PLAIN)) for p, role in self._bound]
+        _start(library, self.name, self.launch.at(self.storage.rename_sizes(problem)), values)
+        self.storage.load(pointers["D" if "D" in self.roles else "C"], out)
+        return out
+
+
+def _build(unit: Unit, kernel: str) -> ctypes.CDLL:
+    """Returns the library that starts `kernel`, its name with template arguments, of a user's file.
+
+    Raises BuildError with the compiler's output.
+    """
+    arch = architecture(torch.cuda.get_device_capability())
+    library = build_library(
+        "checked",
+        cuda=unit.compose(before=_LIKE_NVCC, after=_LAUNCHER.replace("KERNEL", kernel)),
+        cuda_cflags=(*unit.arguments(), f"-gencode=arch=compute_{arch},code=sm_{arch}"),
+        cuda_home=find_toolkit(),
+    )
+    return open_library(library)
+
+
+def _start(library: ctypes.CDLL, name: str, launch: gemm_ref.Launch, values: Sequence[CValue]) -> None:
+    """Launches on torch's current stream, with these C values as arguments. Raises RuntimeError if that fails."""
+    pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+    axes = (ctypes.c_uint * 6)(*launch.grid, *launch.block)
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    if error := library.launch(axes, ctypes.c_uint(launch.shared_bytes), pointers, stream):
+        library.describe_error.restype = ctypes.c_char_p
+        raise RuntimeError(f"{name} did not start with {launch}: {library.describe_error(error).decode()}")
+
+
+def _as_c(type_: str, value: torch.Tensor | float | int) -> CValue:
+    """Returns a value as a parameter of this C type takes it."""
+    if isinstance(value, torch.Tensor):
+        return ctypes.c_void_p(value.data_ptr())
+    plain = re.sub(r"\b(?:const|unsigned|signed)\b|\s|&", "", type_) or "int"
+    if plain in _FRACTIONS:
+        return _FRACTIONS[plain](value)
+    return _WHOLE.get(plain, ctypes.c_int32)(int(value))

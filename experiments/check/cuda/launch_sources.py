@@ -1,0 +1,284 @@
+"""Where a kernel's launch comes from: one ordered list of sources, each tried in turn; then the storage of matrices.
+
+This is the one place to look where a launch is wrong. Each source yields kernels with a launch. The first of all is
+taken; the next ones are tried where it is wrong at whole tiles. If none is right, matrices stored column-major and
+other orders of M, N and K are tried with the first launch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from enum import Enum
+
+import torch
+
+import gemm_ref
+from experiments.check import sizes
+from experiments.check.cuda import launch, templates
+from experiments.check.cuda.bind import KernelFile
+from experiments.check.cuda.expressions import numbers
+from experiments.check.cuda.kernel import CudaKernel
+from experiments.check.cuda.launch import LaunchRule
+from experiments.check.cuda.matrices import StorageOrder
+from experiments.check.cuda.roles import SIZES
+from experiments.check.messages import Message, Note, message
+from experiments.check.subject import Survey
+from experiments.check.survey import first_block
+from experiments.check.trial import Trial, attempt
+from experiments.records.request import UsageError
+from gemm_ref.ptx.detect.finding import RACE
+
+_MIN_SIDE = 16  # of a tile
+_MAX_SECONDS = 30.0  # of a core's time, after which no other launch is tried
+
+
+def infer_kernel(file: KernelFile) -> CudaKernel:
+    """Returns the kernel with the launch and the storage of its matrices that make it right, or the first launch.
+
+    Raises UsageError where nothing determines a launch.
+    """
+    candidates = itertools.chain.from_iterable(source(file) for source in SOURCES)
+    kernel = next(candidates)
+    if file.options.layout:
+        return kernel
+    seen, trial = first_block(kernel)
+    kernel = replace(kernel, survey=seen)
+    problem = _complete_tiles(kernel, seen)
+    if trial.endless or _is_right(kernel, problem):  # no layout ends a loop
+        return kernel
+    others = list(candidates)
+    if right := next((other for other in others if _is_right(other, problem)), None):
+        return right
+    if attempt(kernel, problem, zeroed=True, detect=True).unordered:
+        return kernel
+    return _with_other_storage(kernel, problem, seen, not file.options.args, bool(others)) or kernel
+
+
+# --- sources ----------------------------------------------------------------------------------------------------------
+
+
+def from_options(file: KernelFile) -> Iterator[CudaKernel]:
+    """--grid and --block."""
+    if file.has_launch_options:
+        names = tuple(file.bound.names.items())
+        grid = launch.parse(file.options.grid, "--grid")
+        yield _launched(file, LaunchRule(grid, file.block, file.options.shared or "0", names))
+
+
+def from_host_code(file: KernelFile) -> Iterator[CudaKernel]:
+    """The project's own host code, which was recorded with our sizes, or with its own."""
+    if recording := file.host_code.recording:
+        rule = recording.rule(file.bound.kernel.roles, tuple(file.bound.names.items()))
+        yield _launched(file, rule, recording.describe(rule))
+
+
+def from_program_sizes(file: KernelFile) -> Iterator[CudaKernel]:
+    """The grid that a program's own sizes determine, and that with M and N exchanged, since they may be equal."""
+    for kernel in from_host_code(file):
+        if kernel.recording and len(kernel.fixed) < len(SIZES):
+            rule = kernel.recording.program_rule(kernel.roles, kernel.launch.names)
+            exchanged = str.maketrans("MN", "NM")
+            for grid in (rule.grid, tuple(text.translate(exchanged) for text in rule.grid)) if rule else ():
+                if rule and grid != kernel.launch.grid:
+                    other = replace(rule, grid=grid)
+                    changed = kernel.changed(launch=other, tile=other.tile())
+                    yield changed.with_note(Note.GRID_FROM_OWN_SIZES, launch=other)
+
+
+def from_indices(file: KernelFile) -> Iterator[CudaKernel]:
+    """The row and the column that a thread computes in the source."""
+    if file.has_launch_options or file.host_code.recording:
+        return
+    bound, options = file.bound, file.options
+    try:
+        grid, block = launch.infer_from_indices(file.signature, bound.kernel.roles, bound.names, file.block)
+    except UsageError:
+        return
+    grid = launch.parse(options.grid, "--grid") if options.grid else grid
+    missing = [name for name in ("grid", "block") if not getattr(options, name)]
+    what = f"{' and '.join(missing)} {'are' if len(missing) == 2 else 'is'}"
+    rule = LaunchRule(grid, block, options.shared or "0", tuple(bound.names.items()))
+    yield _launched(file, rule, message(Note.LAUNCH_FROM_INDICES, what=what))
+
+
+def from_trials(file: KernelFile) -> Iterator[CudaKernel]:
+    """Common blocks, and a grid of the tiles that their first one stores.
+
+    A fault of a wrong guess is no fault of the kernel, so a launch must show none at whole tiles. If all show some, a
+    launch that is right, and stores each element once, is taken: its races are the kernel's. Raises UsageError where
+    none stores whole tiles.
+    """
+    if file.has_launch_options or file.host_code.recording or any(True for _ in from_indices(file)):
+        return
+    racing: list[CudaKernel] = []
+    complete: list[tuple[CudaKernel, Survey]] = []
+    failed: list[Exception] = []
+    tried = ""
+    for guess in _blocks_in_time(file):
+        try:
+            seen, trial = first_block(guess)
+        except UsageError as error:  # the template may not compile with these arguments
+            failed.append(error)
+            continue
+        failed += [trial.refusal] if trial.refusal else []
+        stored = _stored_part(seen, trial)
+        if stored is _Stored.RIGHT:
+            found, tried = _with_grid(guess, seen, racing)
+            if found:
+                yield found
+                return
+        elif stored is _Stored.WHOLE:
+            complete.append((guess, seen))
+    for guess, seen in complete[: not tried]:
+        found, tried = _with_grid(guess, seen, racing)
+        racing[:0] = [found] if found else []
+    if racing:
+        yield racing[0]
+        return
+    if not tried and failed:
+        raise failed[0]
+    raise UsageError(_question(file) + (f"; what was tried is {tried}" if tried else ""))
+
+
+SOURCES: tuple[Callable[[KernelFile], Iterator[CudaKernel]], ...] = (
+    from_options,
+    from_host_code,
+    from_program_sizes,
+    from_indices,
+    from_trials,
+)
+
+
+def _launched(file: KernelFile, rule: LaunchRule, *notes: Message) -> CudaKernel:
+    """The kernel with a launch; one row is multiplied where nothing depends on M."""
+    if not rule.recorded:
+        rule.at(gemm_ref.Problem(1, 1, 1))  # an expression without a value is refused now
+    kernel = file.bound.kernel
+    kernel = replace(kernel, launch=rule, settings=(*kernel.settings, *notes))
+    grid_has_m = any(axis == "?" or "M" in re.findall(r"\w+", axis) for axis in rule.grid)
+    if not ("M" in file.bound.passed_sizes or "m" in kernel.fixed or kernel.square or grid_has_m):
+        kernel = replace(kernel, fixed={**kernel.fixed, "m": 1}).with_note(Note.ONE_ROW)
+    return replace(kernel, tile=rule.tile())
+
+
+# --- trials -----------------------------------------------------------------------------------------------------------
+
+
+def _question(file: KernelFile) -> str:
+    """What the user must specify, since the source does not show it."""
+    try:
+        launch.infer_from_indices(file.signature, file.bound.kernel.roles, file.bound.names, file.block)
+    except UsageError as error:
+        return f"{error} ({file.host_code.why})" if file.host_code.why else str(error)
+    return ""
+
+
+def _blocks_in_time(file: KernelFile) -> Iterator[CudaKernel]:
+    """The kernel with each of its templates and of the blocks to try, with one block of these or the grid of --grid."""
+    start, bound, options = time.process_time(), file.bound, file.options
+    grid = launch.parse(options.grid, "--grid") if options.grid else ("1",)
+    is_dynamic = re.search(r"\bextern\s+__shared__", file.signature.body)
+    shared = options.shared or (str(launch.MAX_STATIC_BYTES) if is_dynamic else "0")
+    for template in bound.templates:
+        names = {**bound.names, **numbers(f"{parameter.name}={text}" for parameter, text in template)}
+        blocks = templates.candidate_blocks(file.signature, bound.kernel.compiled.unit.text, names)
+        for block in [file.block] if file.block else [tuple(map(str, block)) for block in blocks]:
+            if time.process_time() - start >= _MAX_SECONDS:
+                return
+            rule = LaunchRule(grid, block, shared, tuple(names.items()))
+            yield bound.kernel.changed(template=template, launch=rule, tile=rule.tile(), has_free_grid=True)
+
+
+def _with_grid(kernel: CudaKernel, seen: Survey, racing: list[CudaKernel]) -> tuple[CudaKernel | None, str]:
+    """Returns the kernel with a grid of the first block's tiles, if that shows no fault, and the launch in words.
+
+    One that is right and shows only races is added to `racing`.
+    """
+    tile = seen.tile or kernel.tile
+    rules = kernel.launch.with_tile(tile) if kernel.launch.grid == ("1",) else [kernel.launch]
+    launched = [kernel.changed(launch=rule, tile=tile) for rule in rules]
+    problem = _complete_tiles(launched[0], seen)
+    right = next((each for each in launched if _is_right(each, problem)), launched[0])
+    trial = attempt(right, problem, detect=True)
+    if not trial.findings:
+        return right.with_note(Note.LAUNCH_TRIED, launch=right.launch), str(right.launch)
+    if trial.right and {finding.kind for finding in trial.findings} == {RACE}:
+        racing.append(right.with_note(Note.LAUNCH_TRIED, launch=right.launch))
+    return None, str(right.launch)
+
+
+class _Stored(Enum):
+    """What the first block left of C."""
+
+    PART, WHOLE, RIGHT = range(3)
+
+
+def _stored_part(seen: Survey, trial: Trial) -> _Stored:
+    if seen.tile is None or trial.fault or trial.refusal or seen.tile == (1, 1):
+        return _Stored.PART
+    rows, columns = seen.tile
+    tile = trial.c[:rows, :columns].double()
+    if torch.equal(tile, trial.a[:rows].double() @ trial.b[:, :columns].double()):
+        return _Stored.RIGHT
+    return _Stored.PART if tile.isnan().any() else _Stored.WHOLE
+
+
+# --- storage of the matrices ------------------------------------------------------------------------------------------
+
+
+def _with_other_storage(
+    kernel: CudaKernel, problem: gemm_ref.Problem, seen: Survey, sizes_are_free: bool, grid_is_scaled: bool
+) -> CudaKernel | None:
+    """The kernel with the first other storage order that makes it right; None where none does.
+
+    Raises UsageError where a number that nothing determines may be the reason.
+    """
+    axes = sizes_are_free and not (kernel.square or kernel.fixed)
+    cube = _cube(kernel, seen)  # it may take no other sizes
+    in_cube = kernel.storage.others(axes=False) if cube != problem and not _is_right(kernel, cube) else ()
+    free_grid = kernel.has_free_grid or grid_is_scaled
+    tried = [(other, problem) for other in kernel.storage.others(axes)] + [(other, cube) for other in in_cube]
+    for storage, size in tried:
+        grid_differs = free_grid and storage.axes != "MNK"
+        for rule in kernel.launch.with_tile(kernel.tile, storage.axes) if grid_differs else [kernel.launch]:
+            changed = kernel.changed(storage=storage, launch=rule, assumed=str(storage))
+            if _is_right(changed, size):
+                changed = changed.with_note(Note.LAYOUT_FOUND, layout=storage, option=_layout_option(storage))
+                if rule.grid == kernel.launch.grid or kernel.has_free_grid:
+                    return changed
+                return changed.with_note(Note.GRID_FROM_OWN_SIZES, launch=rule)
+    if unknown := kernel.undetermined:
+        raise UsageError(
+            f"what is {' and what is '.join(unknown)}? {kernel.name} is given that at all sizes, and is wrong with it: "
+            "say with --args, --grid and --block how it is launched"
+        )
+    return None
+
+
+def _layout_option(storage: StorageOrder) -> str:
+    return f": --layout {storage.option}" if storage.option and storage.axes == "MNK" else ""
+
+
+def _complete_tiles(kernel: CudaKernel, seen: Survey) -> gemm_ref.Problem:
+    """Whole tiles of sizes that differ, as few as that takes, and as deep as all of the kernel's buffers."""
+    if kernel.square:
+        return _cube(kernel, seen)
+    m, n = (side * -(-_MIN_SIDE // side) for side in seen.tile or kernel.tile)
+    n = 2 * n if n == m else n
+    k = seen.depth
+    while k in (m, n):
+        k += seen.slice
+    return kernel.nearest_problem(gemm_ref.Problem(m, n, k))
+
+
+def _cube(kernel: CudaKernel, seen: Survey) -> gemm_ref.Problem:
+    """The same with equal sizes."""
+    return kernel.nearest_problem(sizes.squared(seen.tile or kernel.tile, seen.slice, seen.depth, seen.walks))
+
+
+def _is_right(kernel: CudaKernel, problem: gemm_ref.Problem) -> bool:
+    return attempt(kernel, problem, zeroed=True).right  # whether it reads C is another question

@@ -1,0 +1,24 @@
+"""What tests of `check` share: parts of CUDA files, and the codes of what a report says."""
+
+from collections.abc import Iterable
+
+from experiments.check.messages import Message
+
+SIGNATURE = "(const float* A, const float* B, float* C, int M, int N, int K)"
+SUM = """int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= {m} || col >= {n}) return;
+  float sum = 0;
+  for (int k = 0; k < {k}; ++k) sum += {product};
+  {store};
+"""
+SIZE = ("19x21x5",)
+
+
+def codes(messages: Iterable[Message]) -> list:
+    """The codes of sentences, in their order."""
+    return [message.code for message in messages]
+
+
+def values(messages: Iterable[Message], code) -> dict:
+    """The numbers and names in the first sentence of this code."""
+    return dict(next(message.values for message in messages if message.code is code))
