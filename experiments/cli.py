@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from experiments import interrupt, kernel_commands
 from experiments.console import FAILED, err, out, tell
-from experiments.grouped import grouped
+from experiments.grouping import group_pairs
 from experiments.records.request import UsageError
 from gemm_ref.build import CHECKOUT, BuildError, CannotWrite, write_whole
 
@@ -70,7 +70,7 @@ Results = Annotated[
 
 def main(prog_name: str = "gemm-ladder") -> None:
     """The command line, which Ctrl-C ends wherever it is."""
-    with interrupt.heeded():
+    with interrupt.always_raised():
         try:
             app(prog_name=prog_name)
         except SystemExit:  # how a command ends, and all it had to say is said
@@ -167,7 +167,7 @@ def run(
     chosen = {module: runner.choose(module, request, contenders()) for module in modules}
     empty = [module for module, found in chosen.items() if not found]
     if empty and (given or len(empty) == len(modules)):
-        reasons = grouped((runner.why_nothing(module, request, contenders()), module.NAME) for module in empty)
+        reasons = group_pairs((runner.why_nothing(module, request, contenders()), module.NAME) for module in empty)
         said = [f"nothing to run in {', '.join(of)} on the {request.device}: {why}" for why, of in reasons.items()]
         raise UsageError("; ".join(said) + ". `python -m experiments list` shows what there is")
     failed, measured = False, False
@@ -275,14 +275,15 @@ def submit(
         Path | None, typer.Argument(help="A folder of results. [experiments/results/<this machine's GPU>]")
     ] = None,
     excuse: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=WHY", help="Publish although this is lacking. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME=WHY", help="Publish although this requirement is not met. May be repeated."),
     ] = None,
 ) -> None:
     """Check a card's results, and make the folder that is committed to publish them.
 
     It asks for every experiment, with no row that failed, from one commit without local changes and one set of
     versions; for cuBLAS beside itself SAME at 95% of the problems; and for no time that the card's roofs do not allow.
-    If something is lacking, it says what to do about it, and writes nothing. Exit code: 1 if something is lacking.
+    Where a requirement is not met, the command says what to do and writes nothing. Exit code: 1 in that case.
     """
     from experiments.cards.submit import submit as make_ready
     from experiments.publish import blocks
@@ -293,9 +294,11 @@ def submit(
     folder = folder or _folder_of("auto")
     done = make_ready(folder.resolve(), {name.strip(): why.strip() for name, _, why in given})
     if done.folder is None:
-        rows = [(lack.name if lack.excusable else f"{lack.name} *", lack.found, lack.advice) for lack in done.lacks]
-        rows += [(name, "is excused and not lacking", "take the excuse out") for name in done.needless]
-        _table(f"{folder.name} is not ready", ("lack", "what was found", "what to do"), rows)
+        rows = [
+            (each.name if each.excusable else f"{each.name} *", each.finding, each.advice) for each in done.shortfalls
+        ]
+        rows += [(name, "is excused, although the requirement is met", "take the excuse out") for name in done.needless]
+        _table(f"{folder.name} is not ready", ("requirement", "finding", "what to do"), rows)
         tell("--excuse NAME=WHY publishes it all the same, with the reason beside it; not where there is a *", out)
         raise typer.Exit(FAILED)
     paths = " ".join(str(path.relative_to(blocks.ROOT)) for path in (done.folder, *blocks.stale(write=True)))
@@ -319,18 +322,18 @@ def report(
     data of that folder alone. Beside it is explorer.html, which shows what each thread of each kernel touches.
     """
     from experiments.explore import page
-    from experiments.explore.traces import Gathered, gather
+    from experiments.explore.traces import TraceSet, gather_traces
     from experiments.progress import Bars
     from experiments.publish.report import EXPLORER, choose, make
     from experiments.records.studies import questions
 
     own = results or _folder_of("auto")
     folders, target = [results] if results else choose(own), output or own / "report.html"
-    traced = Gathered((), {})
+    traced = TraceSet((), {})
 
     def explore(bars: Bars) -> set[str]:
         nonlocal traced
-        traced = gather(bars=bars)
+        traced = gather_traces(bars=bars)
         if traced.traces:
             write_whole(target.with_name(EXPLORER), page.render(traced.traces, target.name))
         return {trace.stage for trace in traced.traces}
@@ -339,21 +342,21 @@ def report(
     tell(str(path), out)
     if traced.traces:
         tell(str(path.with_name(EXPLORER)), out)
-    if lacking := traced.lacking:
-        name, why = next(iter(lacking.items()))
-        tell(f"the explorer lacks {len(lacking)} kernels, {name} for one: {why}", err)
+    if failures := traced.failures:
+        name, why = next(iter(failures.items()))
+        tell(f"the explorer does not show {len(failures)} kernels, {name} for one: {why}", err)
 
 
 @app.command()
 def doctor() -> None:
     """What this machine has for the experiments, and for each thing missing what to do."""
-    from experiments.doctor import MARKS, examine
+    from experiments.doctor import MARKS, diagnose
 
-    findings = examine()
+    findings = diagnose()
     _table(
         "this machine",
         ("", "what", "found", "what to do"),
-        [(Text.from_markup(MARKS[item.state]), item.what, item.found, item.advice) for item in findings],
+        [(Text.from_markup(MARKS[item.state]), item.what, item.finding, item.advice) for item in findings],
     )
     if any(item.state == "missing" for item in findings):
         raise typer.Exit(FAILED)

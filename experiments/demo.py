@@ -155,12 +155,12 @@ class _Demo:
         self._title("Is it right?")
         table = Table.grid(padding=(0, 2))
         for run in runs:
-            table.add_row(run.name, *_told(run))
+            table.add_row(run.name, *_verdict(run))
         self._say(table, 2)
         self._say(
             f"Checked in {self._items[0].math} at M x N x K = {self.ragged} and {self.whole}: every element of C "
             "against the float64 product, memory around C, A and B unchanged, races, barriers, and memory read before "
-            f"it was written. The bound is the most that rounding can cost. {_own_rounding(runs)}".strip(),
+            f"it was written. The bound is the most that rounding can cost. {_rounding_of_c(runs)}".strip(),
             2,
         )
         return any(run.right for run in runs) and all(run.right or run.missing for run in runs)
@@ -170,10 +170,10 @@ class _Demo:
             return
         self._title(f"What does it ask of memory, at {self.whole}?")
         table = Table.grid(padding=(0, 2))
-        table.add_row("", *(Text(name, style="dim") for name in _ASKED))
+        table.add_row("", *(Text(name, style="dim") for name in _REQUEST_COLUMNS))
         order = [each for item in self._items for each in self._variants(item)]
         for run in sorted(runs, key=lambda run: order.index(run.item)):
-            table.add_row(run.name, *_asked(run.counts))
+            table.add_row(run.name, *_count_requests(run.counts))
         self._say(table, 2)
         said = "A sector is 32 bytes of global memory. A wavefront is a pass over shared memory's 32 banks."
         self._say(" ".join([said, *_why_fewer([run.counts for run in runs])]), 2)
@@ -245,8 +245,8 @@ def _problems(item: Implementation) -> tuple[Problem, Problem]:
     return Problem(m + 1, n + 3, k + 1, math), Problem(m, n, k, math)
 
 
-def _told(run: Run) -> tuple[Text, str]:
-    """`right` and how far from exact, or what is wrong."""
+def _verdict(run: Run) -> tuple[Text, str]:
+    """Returns `right` with the largest error, or `WRONG` with the reasons."""
     if run.missing:
         return Text("--", style="yellow"), f"not run: {run.missing}"
     if run.right:
@@ -256,8 +256,8 @@ def _told(run: Run) -> tuple[Text, str]:
     return Text("WRONG", style="red"), "; ".join(str(text) for text in said if text)
 
 
-def _own_rounding(runs: list[Run]) -> str:
-    """What rounding the exact product to the dtype of C takes of the bound by itself, in a sentence."""
+def _rounding_of_c(runs: list[Run]) -> str:
+    """Returns a sentence on the share of the bound that rounding the exact product to C's type takes alone."""
     trials = next((run.trials for run in runs if run.right), ())
     mode = gemm_ref.MATHS[runs[0].item.math]
     if not trials or not mode.result_eps:
@@ -267,16 +267,16 @@ def _own_rounding(runs: list[Run]) -> str:
 
 
 def _rounded(trial: Trial, mode: ComputeType) -> gemm_ref.Accuracy:
-    """How far the exact product is from itself, rounded once to the dtype of C."""
+    """Returns the accuracy of the exact product after one rounding to C's type."""
     exact = trial.a.double() @ trial.b.double()
     return gemm_ref.check(exact.to(mode.out_dtype), trial.a, trial.b, math=mode.name)
 
 
-_ASKED = ("sectors per request", "least", "wavefronts", "without conflicts")
+_REQUEST_COLUMNS = ("sectors per request", "least", "wavefronts", "without conflicts")
 
 
-def _asked(counts: tuple[ptx.Count, ...]) -> tuple[str, str, str, str]:
-    """What warps ask of global and of shared memory, each with the least that as many bytes take: _ASKED."""
+def _count_requests(counts: tuple[ptx.Count, ...]) -> tuple[str, str, str, str]:
+    """Returns the cells of _REQUEST_COLUMNS: sectors and wavefronts, each with the minimum for the same bytes."""
     in_global, in_shared = [c for c in counts if c.space == "global" and c.requests], _shared(counts)
     sectors, wavefronts = ("none: TMA copies", ""), ("none", "")
     if in_global:
@@ -289,7 +289,7 @@ def _asked(counts: tuple[ptx.Count, ...]) -> tuple[str, str, str, str]:
 
 
 def _why_fewer(kernels: list[tuple[ptx.Count, ...]]) -> list[str]:
-    """Why some of the kernels need fewer wavefronts than others even without conflicts, in sentences."""
+    """Returns sentences on why some kernels need fewer wavefronts than others even without conflicts."""
     found = [(sum(c.ideal for c in own), _bytes(own), sum(c.requests for c in own)) for own in map(_shared, kernels)]
     found = [each for each in found if each[0]]
     if not found:

@@ -1,4 +1,4 @@
-"""What a machine has for the experiments, and what to do about each thing that it lacks."""
+"""Diagnosis of a machine: what the experiments need, what is missing, and what to do about it."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ _DRIVER_PARAMETERS = _DRIVER / "params"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for."""
+    """One requirement, whether this machine meets it, and what to do if it does not."""
 
     what: str
     state: str  # a key of MARKS
-    found: str
+    finding: str
     advice: str = ""
 
 
-def examine() -> list[Finding]:
-    """Everything that the experiments use, in the order in which a new user meets it."""
+def diagnose() -> list[Finding]:
+    """Returns a finding for everything that the experiments use, in the order in which a new user needs it."""
     packages = [_package(name) for name in _PACKAGES]
     python = Finding("Python", "ok", f"{platform.python_version()} on {provenance.cpu_name()}")
     reading = [_tool("ptxas", _find_ptxas, _release, "absent"), _tool("nvdisasm", _find_nvdisasm, _release, "absent")]
@@ -55,10 +55,10 @@ def examine() -> list[Finding]:
 
 
 def missing_for(dialect: str) -> str:
-    """What a dialect's kernels are compiled with and this machine lacks, and what to do; empty where all is here."""
+    """Returns which compilers of a dialect are missing here and what to do; empty if none is missing."""
     compiled_by_nvcc = DIALECTS[dialect].backend == BY_HAND
     needs = [_cxx(), _nvcc()] if compiled_by_nvcc else [_package("triton")]
-    return "; ".join(f"{item.what} {item.found}: {item.advice}" for item in needs if item.state == "missing")
+    return "; ".join(f"{item.what} {item.finding}: {item.advice}" for item in needs if item.state == "missing")
 
 
 def _package(name: str) -> Finding:
@@ -69,21 +69,24 @@ def _package(name: str) -> Finding:
 
 
 def _extra(name: str, adds: str, install: str) -> Finding:
-    """A package that some baselines need, and nothing else."""
-    found = _package(name)
-    if found.state == "ok":
-        return found
-    return Finding(found.what, "absent", found.found, f"only adds {adds} as a baseline: `pip install {install}`")
+    """Checks a package that only some baselines need."""
+    finding = _package(name)
+    if finding.state == "ok":
+        return finding
+    return Finding(finding.what, "absent", finding.finding, f"only adds {adds} as a baseline: `pip install {install}`")
 
 
-def _tool(what: str, find: Callable[[], object], told: Callable[[str], str], state: str = "missing") -> Finding:
-    """What is told of the program that `find` finds; `state` is for one that is not there, and BuildError says why."""
+def _tool(what: str, find: Callable[[], object], describe: Callable[[str], str], state: str = "missing") -> Finding:
+    """Checks the program that `find` returns the path of.
+
+    describe: from the path to the finding. state: for a program that is not there, where `find` raises BuildError.
+    """
     try:
         path = str(find())
     except BuildError as error:
         return Finding(what, state, "not found", str(error))
     try:
-        return Finding(what, "ok", told(path))
+        return Finding(what, "ok", describe(path))
     except BuildError as error:
         return Finding(what, "missing", f"{path} does not run", str(error))
 
@@ -93,7 +96,7 @@ def _first_line(path: str) -> str:
 
 
 def _release(path: str) -> str:
-    """Of one of NVIDIA's programs."""
+    """Returns the release of one of NVIDIA's programs, and its path."""
     release = re.search(r"release [\d.]+", version_of(path))
     return f"{release.group() if release else 'unknown release'} ({path})"
 

@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 
 import gemm_ref
-from experiments.grouped import grouped
+from experiments.grouping import group_pairs
 from experiments.records import frames, stats, store
 from experiments.records.request import UsageError
 from gemm_ref import choice
@@ -219,7 +219,7 @@ def _tensor(values: Sequence[Any]) -> torch.Tensor:
 
 def regrets(rows: Sequence[Row], device: Device, sms: int) -> list[float]:
     """The regret of the choice by the costs of `device`, per problem and dialect, among the timed candidates."""
-    problems = grouped(((row.problem, row.stage.id, row.dialect), row) for row in rows)
+    problems = group_pairs(((row.problem, row.stage.id, row.dialect), row) for row in rows)
     return [
         min(timed, key=lambda row: row.predicted_ns(device, sms)).measured_ns / min(row.measured_ns for row in timed)
         - 1

@@ -21,14 +21,14 @@ def _raise(frame: FrameType, event: str, of: object) -> None:
 
 
 @contextmanager
-def heeded() -> Iterator[None]:
-    """Inside, a KeyboardInterrupt that Python has to ignore is raised a line later; after it, the process ends soon."""
+def always_raised() -> Iterator[None]:
+    """Raises a KeyboardInterrupt that Python would ignore one line later; the process ends soon after the block."""
     before = sys.unraisablehook
 
     def raise_again(ignored: sys.UnraisableHookArgs) -> None:
         if issubclass(ignored.exc_type, KeyboardInterrupt):
-            sys._getframe(1).f_trace = _raise  # whose callback it was: at its next line
-            sys.settrace(lambda *_: None)  # without one, no frame is traced
+            sys._getframe(1).f_trace = _raise  # the frame whose callback was interrupted raises at its next line
+            sys.settrace(lambda *_: None)  # without a global trace function no frame is traced
         else:
             before(ignored)
 
@@ -36,6 +36,8 @@ def heeded() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()  # as it ends, Python would look for garbage among all that torch and matplotlib have made
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is written: no traceback while Python takes itself down
+        gc.freeze()  # at exit Python would search all objects of torch and matplotlib for garbage
+        signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        )  # everything is written: a Ctrl-C during shutdown prints no traceback
         sys.unraisablehook = before

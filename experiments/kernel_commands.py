@@ -141,18 +141,18 @@ def trace(
 
     chosen = kernels(stage, dialect, variant, math)
 
-    from experiments.explore.traces import gather, written
+    from experiments.explore.traces import destinations, gather_traces
     from experiments.explore.traces.record import to_json
     from experiments.progress import Bars
     from gemm_ref.build import write_whole
 
-    paths = written.paths(chosen, output)
+    paths = destinations.paths(chosen, output)
     with Bars(out) as bars:
-        found = gather(chosen, bars)
+        found = gather_traces(chosen, bars)
     for trace in found.traces:
         write_whole(paths[trace.name], to_json(trace))
         tell(str(paths[trace.name]), out)
-    for name, why in found.lacking.items():
+    for name, why in found.failures.items():
         tell(f"no trace of {name}: {why}", err, style="red")
     if not found.traces:
         raise typer.Exit(FAILED)

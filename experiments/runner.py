@@ -15,7 +15,7 @@ from rich.console import Console
 from experiments.bench import provenance
 from experiments.bench.verify import DeviceLost
 from experiments.console import tell
-from experiments.grouped import grouped
+from experiments.grouping import group_pairs
 from experiments.progress import Bars
 from experiments.records import store
 from experiments.records.contenders import Contender, build_ahead
@@ -146,7 +146,7 @@ def report(name: str, outcome: Outcome, folder: Path, console: Console) -> None:
         ("failed", "red", outcome.failures),
         ("skipped", "yellow", [row for row in outcome.rows if row.status == SKIPPED and _who(row) not in failed]),
     ):
-        for who, of_one in grouped((_who(row), row) for row in rows).items():
+        for who, of_one in group_pairs((_who(row), row) for row in rows).items():
             first = of_one[0]
             more = f" (and {len(of_one) - 1} more)" if len(of_one) > 1 else ""
             size = f" at {first.m}x{first.n}x{first.k}" if first.dtype else ""  # a ceiling has no sizes

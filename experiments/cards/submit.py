@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.cards.examine import Lack, excuses, open_lacks
+from experiments.cards.requirements import Shortfall, open_shortfalls, read_excuses
 from experiments.publish import pictures
 from experiments.publish.drawing import style
 from experiments.records import frames, store, studies
@@ -26,24 +26,24 @@ _HEAD = """\
 
 @dataclass(frozen=True)
 class Submitted:
-    """What came of it: where the folder is, or what it lacks."""
+    """The outcome: the folder that was written, or the shortfalls that prevent it."""
 
     folder: Path | None
-    lacks: list[Lack]
-    needless: list[str]  # excuses for what it does not lack
+    shortfalls: list[Shortfall]
+    needless: list[str]  # excuses that no shortfall needs
 
 
 def submit(folder: Path, more: Mapping[str, str], published: Path | None = None) -> Submitted:
     """Check `folder` and copy it, with its pictures, to where published folders are, unless something is lacking.
 
-    more: excuses, besides those in the folder; published: where, if not in this checkout.
-    Raises UsageError without a checkout, and as `examine` does.
+    more: excuses beyond those in the folder; published: the target, if not this checkout's results.
+    Raises UsageError without a checkout, and as `find_shortfalls` does.
     """
     if published is None and CHECKOUT is None:
         raise UsageError("a card is added to a checkout of the repo: run this in one, and name the folder of results")
-    lacks, needless = open_lacks(folder, more)
-    if lacks or needless:
-        return Submitted(None, lacks, needless)
+    shortfalls, needless = open_shortfalls(folder, more)
+    if shortfalls or needless:
+        return Submitted(None, shortfalls, needless)
     target = (published or store.PUBLISHED.parent) / folder.name
     target.mkdir(parents=True, exist_ok=True)
     for path in _results(folder):
@@ -51,7 +51,7 @@ def submit(folder: Path, more: Mapping[str, str], published: Path | None = None)
             shutil.copyfile(path, target / path.name)
     if store.csv_path(target, "correctness").exists():  # thousands of rows of which nobody reads another one
         store.replace(target, "correctness", frames.worst(store.read(target, "correctness")))
-    excused = sorted((excuses(folder) | dict(more)).items())
+    excused = sorted((read_excuses(folder) | dict(more)).items())
     write_whole(target / CARD, _HEAD + "".join(f"{key} = {json.dumps(why)}\n" for key, why in excused))
     places = [(name, target) for name in studies.names() if store.csv_path(target, name).exists()]
     for files in pictures.drawn_all(places, style.PNG):

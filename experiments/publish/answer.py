@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 import gemm_ref
-from experiments.grouped import grouped
+from experiments.grouping import group_pairs
 from experiments.publish.numbers import format_fixed, format_number, format_percent, format_size
 from experiments.publish.table import Table
 from experiments.publish.templates import make_templates
@@ -170,12 +170,12 @@ class Answer:
     @property
     def take(self) -> dict[str, list[str]]:
         """Dialect -> the math modes in which it is the one to take."""
-        return grouped((mode.take, mode.math) for mode in self.modes if mode.take)
+        return group_pairs((mode.take, mode.math) for mode in self.modes if mode.take)
 
     @property
     def libraries(self) -> dict[str, list[str]]:
         """What shares are of -> the math modes."""
-        return grouped((mode.library, mode.math) for mode in self.modes)
+        return group_pairs((mode.library, mode.math) for mode in self.modes)
 
     @cached_property
     def shapes(self) -> dict[str, Shapes]:
@@ -185,7 +185,7 @@ class Answer:
     def _shapes(self, math: str) -> Shapes | None:
         rows = frames.defaults(frames.timed(store.read(self._folder, "shapes"), math))
         rows = frames.with_last_rung(frames.rungs(Controls(rows).passed(rows)))
-        by_size = grouped(((row.m, row.n, row.k), row) for row in rows.itertuples())
+        by_size = group_pairs(((row.m, row.n, row.k), row) for row in rows.itertuples())
         problems = [_best(own) for size, own in by_size.items() if len(set(size)) > 1]
         if not problems:
             return None
@@ -271,7 +271,7 @@ def _mode(math: str, rows: pd.DataFrame, layout: str) -> Mode:
 
 def _best(rows: Iterable[Any]) -> dict[str, Best]:
     """The fastest row of each dialect at one problem, beside CUDA's; `rows` as `itertuples` gives them."""
-    found = grouped((row.dialect, row) for row in rows)
+    found = group_pairs((row.dialect, row) for row in rows)
     fastest = {name: min(found[name], key=lambda row: row.median_us) for name in DIALECTS if name in found}
     hand = fastest.get(BY_HAND)
     return {dialect: _compare(hand, row, dialect) for dialect, row in fastest.items()}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.grouped import grouped
+from experiments.grouping import group_pairs
 from experiments.records import studies
 from experiments.records.environment import caption as caption_of
 from experiments.records.request import UsageError
@@ -172,7 +172,7 @@ def merge(old: pd.DataFrame, new: pd.DataFrame, key: tuple[str, ...]) -> pd.Data
     if old.empty or new.empty:
         return new if old.empty else old
     before, after = (
-        grouped((tuple(row[name] for name in key), row) for row in frame.to_dict("records")) for frame in (old, new)
+        group_pairs((tuple(row[name] for name in key), row) for row in frame.to_dict("records")) for frame in (old, new)
     )
     rows = [row for group in (before | after).values() for row in group]
     return pd.DataFrame(rows, columns=list(new.columns))

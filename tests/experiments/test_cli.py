@@ -303,7 +303,7 @@ def test_doctor_on_a_driver_that_torch_cannot_use(invoke, monkeypatch, tmp_path)
     monkeypatch.setattr("torch.version.cuda", "13.0")
     monkeypatch.setattr("torch.cuda.init", raising(RuntimeError("the NVIDIA driver is too old")))
     (finding,) = doctor._gpus()
-    assert (finding.state, finding.found) == ("missing", "the NVIDIA driver is too old")
+    assert (finding.state, finding.finding) == ("missing", "the NVIDIA driver is too old")
     assert "CUDA_VISIBLE_DEVICES" in finding.advice and "update the driver" in finding.advice
 
 

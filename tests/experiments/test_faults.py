@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from cuda_kernels.__main__ import app as cuda_kernels_app
 from experiments import cli, doctor, selection
-from experiments.explore.traces import Gathered
+from experiments.explore.traces import TraceSet
 from experiments.records import store
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
@@ -34,7 +34,7 @@ needs_proc = pytest.mark.skipif(not NOWHERE.parent.is_dir(), reason="there is no
 def run(invoke, monkeypatch):
     """`run("report")`: the command's exit code, and what it says."""
     contender = Contender("s01_naive", "default", "cuda", "cuda", "fp32", ("cpu",), lambda: right)
-    monkeypatch.setattr("experiments.explore.traces.gather", lambda bars: Gathered((), {}))
+    monkeypatch.setattr("experiments.explore.traces.gather_traces", lambda bars: TraceSet((), {}))
 
     def run(*arguments):
         result = invoke(*arguments, pool=[contender])
@@ -81,7 +81,7 @@ def test_a_folder_that_cannot_be_written_is_told(run, command):
 @needs_proc
 def test_doctor_says_where_built_files_go(monkeypatch, tmp_path):
     monkeypatch.setattr("gemm_ref.build.CACHE", tmp_path / "cache")
-    assert (doctor._cache().state, doctor._cache().found) == ("ok", str(tmp_path / "cache"))
+    assert (doctor._cache().state, doctor._cache().finding) == ("ok", str(tmp_path / "cache"))
     monkeypatch.setattr("gemm_ref.build.CACHE", NOWHERE)
     assert doctor._cache().state == "missing" and "GEMM_LADDER_BUILD" in doctor._cache().advice
 
@@ -159,7 +159,7 @@ def callback(_):
     until = time.perf_counter() + 0.005
     while time.perf_counter() < until: pass
 
-with interrupt.heeded():
+with interrupt.always_raised():
     try:
         print("ready", flush=True)
         end = time.perf_counter() + 60
@@ -174,7 +174,7 @@ with interrupt.heeded():
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send")
 @pytest.mark.parametrize("delay_s", [0.05, 0.11, 0.17])
-def test_ctrl_c_is_heeded_in_a_callback(delay_s):
+def test_ctrl_c_in_a_callback_is_raised(delay_s):
     process = subprocess.Popen([sys.executable, "-c", BUSY], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     process.stdout.readline()
     time.sleep(delay_s)

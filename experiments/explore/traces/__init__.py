@@ -1,9 +1,9 @@
 """What each thread of a block touches: traces of kernels on the reference GPU, as data.
 
-`gather` makes them, `record` says what is in one.
+`gather_traces` makes them; `record` defines the fields of one.
 """
 
-from experiments.explore.traces.gathered import Gathered, gather
+from experiments.explore.traces.collection import TraceSet, gather_traces
 from experiments.explore.traces.record import Trace
 
-__all__ = ["Gathered", "Trace", "gather"]
+__all__ = ["TraceSet", "Trace", "gather_traces"]

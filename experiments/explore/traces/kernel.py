@@ -7,10 +7,10 @@ import re
 import numpy as np
 import torch
 
-from experiments.explore.traces import missing, owners
+from experiments.explore.traces import limits, owners
 from experiments.explore.traces.observe import Watcher
 from experiments.explore.traces.origin import Ids, Operands
-from experiments.explore.traces.record import NOWHERE, Array, Started, Tile, Trace
+from experiments.explore.traces.record import NOWHERE, Array, KernelLaunch, Tile, Trace
 from experiments.explore.traces.tables import Tables, staged_bytes
 from experiments.records.contenders import gemm_of
 from experiments.records.source_lines import kernel_file
@@ -74,14 +74,14 @@ def trace(item: Implementation, compiler: str) -> Trace:
             seen.ids = np.where(seen.active[:, None], ids.origins(contents), NOWHERE)
     tiles = owners.tiles(watched, item.config, ids)
     tile = next((tile for tile in tiles if tile.block == watched.block), Tile(watched.block, 0, 0, 0, 0))
-    if staged := owners.epilogue(watched):
+    if staged := owners.epilogue_steps(watched):
         sums = [_run(item, problem, ids.products(column), again=True) for column in (False, True)]
-        owners.tell_sums(watched, staged, sums, tile, ids)
+        owners.assign_sum_ids(watched, staged, sums, tile, ids)
     arrays = (*_matrices(watched, ids), *_shared_arrays(*watched.launches[0]))
     tables = Tables(file, ids, depth, arrays)
     for seen in watched.steps:
         tables.add(seen)
-    held, started = owners.owners(watched, tile, ids), _started(*watched.launches[0])
+    held, started = owners.owners(watched, tile, ids), _kernel_launch(*watched.launches[0])
     slice_bytes = (tile.rows + tile.columns) * depth * ids.element_bytes
     return Trace(
         stage=item.stage.id,
@@ -95,7 +95,7 @@ def trace(item: Implementation, compiler: str) -> Trace:
         k=problem.k,
         depth=depth,
         ring=cdiv(staged_bytes(watched.steps, ids, started.shared_bytes), slice_bytes),
-        launches=(started, *(_started(*launch) for launch in watched.launches[1:])),
+        launches=(started, *(_kernel_launch(*launch) for launch in watched.launches[1:])),
         block=watched.block,
         row=tile.row,
         column=tile.column,
@@ -107,7 +107,7 @@ def trace(item: Implementation, compiler: str) -> Trace:
         patterns=tables.patterns,
         counts=tables.counts,
         origins=tables.origins,
-        missing=missing.sentences(watched, held, tables.operations, MATHS[item.math].parts),
+        missing=limits.describe_limits(watched, held, tables.operations, MATHS[item.math].parts),
     )
 
 
@@ -156,9 +156,9 @@ def _shared_arrays(kernel: KernelInfo, launch: Launch) -> list[Array]:
     return found
 
 
-def _started(kernel: KernelInfo, launch: Launch) -> Started:
+def _kernel_launch(kernel: KernelInfo, launch: Launch) -> KernelLaunch:
     shared = kernel.static_shared.size + launch.shared_bytes
-    return Started(_source_name(kernel.name), launch.grid, launch.block, launch.cluster, shared)
+    return KernelLaunch(_source_name(kernel.name), launch.grid, launch.block, launch.cluster, shared)
 
 
 def _source_name(entry: str) -> str:

@@ -1,4 +1,4 @@
-"""Sees, in one run of a kernel, all that the threads of one block do, in order, and what is in its shared memory."""
+"""An observer of one block: every step of its threads in order, and the contents of its shared memory."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from gemm_ref.ptx.text.parser import Instruction
 
 _WORD64 = 8  # bytes of an mbarrier
 _PERIOD = 128  # bytes of a row of banks, of a line of global memory, and of a whole number of sectors
-_MEMORY = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix")  # observers are told of their accesses
+_MEMORY = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix")  # their accesses are reported by on_access
 
 
 @dataclass(eq=False)
-class Seen:
-    """A step as it was seen; `record.Steps` and `record.Operation` say what the fields mean."""
+class ObservedStep:
+    """A step while it is observed; `record.Steps` and `record.Operation` define the fields."""
 
     instruction: Instruction
     kind: str
@@ -36,23 +36,25 @@ class Seen:
     size: int = 0
     counts: np.ndarray | None = None  # (warps, 2)
     contents: np.ndarray | None = None  # (threads or pieces, size): what is in shared memory after it, or what it reads
-    ids: np.ndarray | None = None  # (threads or pieces, elements): what that is, once several runs have told
+    ids: np.ndarray | None = None  # (threads or pieces, elements): ids of these elements, known after several runs
     times: int = 1
     done: int = NOWHERE
     thread: int = NOWHERE
     block: int = NOWHERE
     mbarrier: int = NOWHERE
-    landed: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # of an async store: whose copies have
+    landed: np.ndarray = field(
+        default_factory=lambda: np.zeros(0, bool)
+    )  # of an async store: the threads whose copies have completed
 
     @property
     def active(self) -> np.ndarray:
-        """Which threads, or pieces, take part."""
+        """Returns the mask of threads, or pieces, that take part."""
         return self.offsets != NOWHERE
 
 
 @dataclass(frozen=True)
-class Stored:
-    """Elements of global memory that blocks stored to."""
+class GlobalStores:
+    """Elements of global memory to which blocks stored."""
 
     array: str
     blocks: np.ndarray  # linear in the grid
@@ -62,7 +64,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class _Part:
-    """The block that is watched, in a machine that runs it."""
+    """The watched block within a machine that runs it."""
 
     lanes: slice
     index: int  # of the block in the machine
@@ -72,7 +74,7 @@ class Watcher(ptx.Observer):
     """Watches the block with this linear number in the first kernel that is run.
 
     names: of tensors, by their address; others have the names that the kernel's package gives them.
-    again: the kernel was watched before, so that only what is in shared memory is of interest; `accesses` are the same.
+    again: the kernel was watched before, so only the contents of shared memory are recorded; `accesses` are the same.
     """
 
     def __init__(self, block: int, names: Mapping[int, str], again: bool = False) -> None:
@@ -80,17 +82,17 @@ class Watcher(ptx.Observer):
         self._names, self._again = names, again
         self.launches: list[tuple[KernelInfo, Launch]] = []
         self.arrays: dict[str, Tensor] = {}  # in global memory
-        self.steps: list[Seen] = []
-        self.stored: list[Stored] = []
+        self.steps: list[ObservedStep] = []
+        self.stored: list[GlobalStores] = []
         self._parts: dict[int, tuple[Lanes, _Part | None]] = {}  # by machine
         self._kinds: dict[int, tuple[str, tuple | None]] = {}  # by instruction
-        self._written: list[tuple[Seen, np.ndarray, Lanes]] = []  # to shared memory, by the instruction before
-        self._flying: list[Seen] = []  # copies and operands that are not done
-        self._known: dict[tuple, np.ndarray] = {}  # what an access looks like -> its counts
-        self._run: tuple | None = None  # what arithmetic the last step is, if all threads do it
+        self._written: list[tuple[ObservedStep, np.ndarray, Lanes]] = []  # to shared memory, by the instruction before
+        self._flying: list[ObservedStep] = []  # copies and operands that are not done
+        self._known: dict[tuple, np.ndarray] = {}  # key of an access (kind, size, relative addresses) -> its counts
+        self._run: tuple | None = None  # the kind of arithmetic of the last step, if all threads executed it
 
     @property
-    def accesses(self) -> list[Seen]:
+    def accesses(self) -> list[ObservedStep]:
         """The steps that access memory."""
         return [seen for seen in self.steps if seen.space]
 
@@ -101,8 +103,8 @@ class Watcher(ptx.Observer):
 
     def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine: Lanes) -> None:
         if self._written:
-            self._look_at_written()
-        kind, look = self._kinds.get(id(instruction)) or self._know(instruction)
+            self._read_written()
+        kind, look = self._kinds.get(id(instruction)) or self._classify(instruction)
         if not kind or self._again or (part := self._part(machine)) is None:
             return
         lanes = machine.access_mask(mask)
@@ -111,19 +113,19 @@ class Watcher(ptx.Observer):
             return
         active = _active(lanes, part, machine)
         if active.any():
-            self.steps.append(Seen(instruction, kind, np.where(active, 0, NOWHERE)))
+            self.steps.append(ObservedStep(instruction, kind, np.where(active, 0, NOWHERE)))
             self._run = look if lanes is None else None
 
-    def _know(self, instruction: Instruction) -> tuple[str, tuple | None]:
-        """The kind of an instruction, and of arithmetic whatever it has in common with its like."""
+    def _classify(self, instruction: Instruction) -> tuple[str, tuple | None]:
+        """Returns the kind of an instruction and, for arithmetic, the key that steps of one run have in common."""
         kind, look = _kind(instruction), None
-        if kind == "multiply" and instruction.parts[0] != "wgmma":  # of which each has its operands before it
+        if kind == "multiply" and instruction.parts[0] != "wgmma":  # each wgmma has operand steps of its own before it
             look = (instruction.name, instruction.file, instruction.line, instruction.callers)
         self._kinds[id(instruction)] = kind, look
         return kind, look
 
     def on_end(self) -> None:
-        self._look_at_written()
+        self._read_written()
 
     # --- accesses of lanes ---------------------------------------------------------------------------------------
 
@@ -135,16 +137,16 @@ class Watcher(ptx.Observer):
         if (part := self._part(machine)) is None:
             return
         active = _active(access.lanes, part, machine)
-        if access.owners is not None:  # of another block of its cluster: what is there is that block's
+        if access.owners is not None:  # distributed shared memory: the address belongs to another block of the cluster
             active = active & (access.owners[part.lanes] == part.index)
         if not active.any():
             return
         first = tensor.first if tensor else 0
         offsets = np.where(active, per_lane(access.addresses, machine.lanes)[part.lanes] - first, NOWHERE)
-        seen = Seen(access.instruction, access.kind, offsets, access.space, size=access.size)
+        seen = ObservedStep(access.instruction, access.kind, offsets, access.space, size=access.size)
         seen.array = self._name(tensor) if tensor else ""
         copies = access.instruction.parts[0] == "cp"
-        if copies and access.space == "global":  # its shared side was told of just before
+        if copies and access.space == "global":  # the access to shared memory was reported just before
             seen.kind = "async load"
         if not self._again:
             seen.counts = self._count(access, seen)
@@ -163,10 +165,11 @@ class Watcher(ptx.Observer):
             else:
                 self._written.append((seen, active, machine))
 
-    def _count(self, access: ptx.Access, seen: Seen, lines: bool = False) -> np.ndarray:
-        """(warps, 2): what each warp's request takes, and without bank conflicts; or what its lines take in addition.
+    def _count(self, access: ptx.Access, seen: ObservedStep, lines: bool = False) -> np.ndarray:
+        """Returns (warps, 2): sectors or wavefronts of each warp's request, and their count without bank conflicts.
 
-        Banks, sectors and lines begin anew after 128 bytes, so that steps which differ by them cost the same.
+        lines: returns the additional wavefronts for lines of global memory instead. Banks, sectors and lines repeat
+        every 128 bytes, so steps whose addresses differ by a multiple of 128 have equal counts.
         """
         first = int(seen.offsets[seen.active].min()) // _PERIOD * _PERIOD
         places = np.where(seen.active, seen.offsets - first, NOWHERE)
@@ -192,8 +195,8 @@ class Watcher(ptx.Observer):
                     self._flying.remove(seen)
                 return
 
-    def _look_at_written(self) -> None:
-        """What the last instruction has written to shared memory is there now."""
+    def _read_written(self) -> None:
+        """Reads back what the last instruction has written to shared memory."""
         for seen, lanes, machine in self._written:
             found = _contents(machine, self._part(machine), np.where(lanes, seen.offsets, NOWHERE), seen.size)
             seen.contents = found if seen.contents is None else np.where(lanes[:, None], found, seen.contents)
@@ -206,7 +209,7 @@ class Watcher(ptx.Observer):
         if access.kind == "store" and (tensor := self._holder(access.addresses, access.size, machine)):
             block = machine.block_of_lane[access.lane]
             offsets = access.addresses - tensor.first
-            self.stored.append(Stored(self._name(tensor), np.full(offsets.size, block), offsets, access.size))
+            self.stored.append(GlobalStores(self._name(tensor), np.full(offsets.size, block), offsets, access.size))
         part = self._part(machine)
         if part is None or access.space != "shared" or access.block != part.index:
             return
@@ -225,7 +228,7 @@ class Watcher(ptx.Observer):
         machine = access.machine
         kind = "bulk load" if access.kind == "async store" else "bulk store"
         kind = "operand" if access.instruction.parts[0] == "wgmma" else kind
-        seen = Seen(access.instruction, kind, access.addresses, "shared", size=access.size)
+        seen = ObservedStep(access.instruction, kind, access.addresses, "shared", size=access.size)
         seen.thread = int(machine.thread_of_lane[access.lane])
         seen.block = int(machine.block_of_lane[access.lane])
         if access.barrier is not None:
@@ -233,7 +236,7 @@ class Watcher(ptx.Observer):
         if kind != "bulk load":
             seen.contents = _contents(machine, part, seen.offsets, seen.size)
         place = len(self.steps)
-        if kind == "operand" and not self._again:  # before the product, of which the machine tells first
+        if kind == "operand" and not self._again:  # operands come before their product, which the machine reports first
             place -= next(back for back, step in enumerate(reversed(self.steps)) if step.kind == "multiply") + 1
         self.steps.insert(place, seen)
         self._flying.append(seen)
@@ -247,12 +250,12 @@ class Watcher(ptx.Observer):
             offsets = np.full(machine.launch.threads, NOWHERE)
             per_block = max(machine.shared.stride // _WORD64, 1)
             offsets[machine.thread_of_lane[use.lanes[own]]] = use.numbers[own] % per_block * _WORD64
-            self.steps.append(Seen(use.instruction, "mbarrier", offsets, "shared", size=_WORD64))
+            self.steps.append(ObservedStep(use.instruction, "mbarrier", offsets, "shared", size=_WORD64))
 
-    # --- who and where ---------------------------------------------------------------------------------------
+    # --- blocks and tensors ---------------------------------------------------------------------------------------
 
     def _part(self, machine: Lanes) -> _Part | None:
-        """Where the watched block is in a machine of the first kernel; None where it is not."""
+        """Returns the lanes of the watched block in a machine of the first kernel; None if it does not run there."""
         if len(self.launches) > 1:
             return None
         if id(machine) not in self._parts:
@@ -260,7 +263,7 @@ class Watcher(ptx.Observer):
             part = None
             if lanes.size:
                 part = _Part(slice(int(lanes[0]), int(lanes[-1]) + 1), int(machine.block_index[lanes[0]]))
-            self._parts[id(machine)] = machine, part  # the machine with it, so that no other gets its id
+            self._parts[id(machine)] = machine, part  # keeps the machine alive, so that no other object gets its id
         return self._parts[id(machine)][1]
 
     def _name(self, tensor: Tensor) -> str:
@@ -272,7 +275,7 @@ class Watcher(ptx.Observer):
         return self._holder(addresses, access.size, access.machine)
 
     def _holder(self, addresses: np.ndarray, size: int, machine: Lanes) -> Tensor | None:
-        """The tensor that all of these addresses are in."""
+        """Returns the tensor that holds all of these addresses; None if there is none."""
         if not addresses.size:
             return None
         low, high = int(addresses.min()), int(addresses.max())
@@ -283,11 +286,11 @@ class Watcher(ptx.Observer):
         if len(self.launches) == 1:
             lanes = slice(None) if access.lanes is None else access.lanes
             offsets = per_lane(access.addresses, machine.lanes)[lanes] - tensor.first
-            self.stored.append(Stored(self._name(tensor), machine.block_of_lane[lanes], offsets, access.size))
+            self.stored.append(GlobalStores(self._name(tensor), machine.block_of_lane[lanes], offsets, access.size))
 
 
 def _kind(instruction: Instruction) -> str:
-    """What kind of step an instruction is of which no access tells; empty for none."""
+    """Returns the kind of step of an instruction that accesses no memory; empty if it is not recorded."""
     parts = instruction.parts
     if parts[0] in _MEMORY:
         return ""
@@ -302,12 +305,12 @@ def _kind(instruction: Instruction) -> str:
 
 
 def _active(lanes: np.ndarray | None, part: _Part, machine: Lanes) -> np.ndarray:
-    """Of the threads of the watched block, who takes part."""
+    """Returns the mask of the watched block's threads that take part."""
     return np.ones(machine.launch.threads, bool) if lanes is None else lanes[part.lanes]
 
 
 def _contents(machine: Lanes, part: _Part | None, offsets: np.ndarray, size: int) -> np.ndarray:
-    """(places, size) bytes of the block's shared memory; places that are NOWHERE get any."""
+    """Returns (places, size) bytes of the block's shared memory; the bytes of places that are NOWHERE are arbitrary."""
     assert part is not None
     start = part.index * machine.shared.stride
     return machine.shared.data[start + np.maximum(offsets, 0)[:, None] + np.arange(size)]

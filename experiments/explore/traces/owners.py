@@ -1,4 +1,4 @@
-"""Whose element of C is it: which block stores a tile, and which thread had the element's sum in its registers."""
+"""Ownership of C: which block stores a tile, and which thread held an element's sum in its registers."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.explore.traces.observe import Seen, Watcher
-from experiments.explore.traces.origin import Ids, of_sums
+from experiments.explore.traces.observe import ObservedStep, Watcher
+from experiments.explore.traces.origin import Ids, sum_ids
 from experiments.explore.traces.record import NOWHERE, Tile
 from gemm_ref.config import Config
+from gemm_ref.launch import cdiv
 
-RESULTS = ("C", "partials")  # where sums go: to C, or to the partial sums of a part of K
+RESULTS = ("C", "partials")  # targets of sums: C, or the partial sums of a split K
 _WARP = 32
 _UNITS = ("mma", "wmma", "wgmma")  # opcodes of tensor cores
 _SUMMING = ("fma", "mad", *_UNITS)  # opcodes that add a product to a sum
-_ROW_ELEMENTS, _LANE_ELEMENTS = 8, 2  # of a row of stmatrix, and of those what one lane holds
+_ROW_ELEMENTS, _LANE_ELEMENTS = 8, 2  # elements of a row of stmatrix, and of a lane within it
 
 
 def tiles(watched: Watcher, config: Config, ids: Ids) -> tuple[Tile, ...]:
-    """The tiles of C, or of a part's partial sums, and the blocks that store to them."""
-    n, size, across = ids.problem.n, ids.problem.m * ids.problem.n, -(-ids.problem.n // config.BLOCK_N)
-    cells = -(-ids.problem.m // config.BLOCK_M) * across
+    """Returns the tiles of C, or of the partial sums of one split, with the blocks that store them."""
+    n, size, across = ids.problem.n, ids.problem.m * ids.problem.n, cdiv(ids.problem.n, config.BLOCK_N)
+    cells = cdiv(ids.problem.m, config.BLOCK_M) * across
     bounds: dict[int, np.ndarray] = {}  # by block and cell: the first row and column, and the last
     for stored in watched.stored:
         if stored.array not in RESULTS:
@@ -37,11 +38,14 @@ def tiles(watched: Watcher, config: Config, ids: Ids) -> tuple[Tile, ...]:
     of_blocks: dict[int, list[np.ndarray]] = {}
     for key, found in sorted(bounds.items()):
         of_blocks.setdefault(key // cells, []).append(found)
-    return tuple(tile for block, parts in of_blocks.items() for tile in _joined(block, parts))
+    return tuple(tile for block, parts in of_blocks.items() for tile in _merge_tiles(block, parts))
 
 
-def _joined(block: int, parts: Sequence[np.ndarray]) -> list[Tile]:
-    """The parts of C that a block stores, each its first and last row and column: as one tile if they make up one."""
+def _merge_tiles(block: int, parts: Sequence[np.ndarray]) -> list[Tile]:
+    """Returns the rectangles of C that a block stores as tiles, merged into one if together they fill one rectangle.
+
+    parts: the first and the last row and column of each.
+    """
     whole = np.stack([np.min(parts, axis=0)[0], np.max(parts, axis=0)[1]])
     area = sum(int(np.prod(high - low + 1)) for low, high in parts)
     if area == np.prod(whole[1] - whole[0] + 1):
@@ -49,15 +53,15 @@ def _joined(block: int, parts: Sequence[np.ndarray]) -> list[Tile]:
     return [Tile(block, *low.tolist(), *(high - low + 1).tolist()) for low, high in parts]
 
 
-def epilogue(watched: Watcher) -> list[Seen]:
-    """The steps in which threads that have done their last product write sums to shared memory.
+def epilogue_steps(watched: Watcher) -> list[ObservedStep]:
+    """Returns the steps in which threads write sums to shared memory after their last product.
 
-    The bulk stores that copy what is there are among them.
+    The bulk stores that copy these sums to C are among them.
     """
     steps, threads = watched.steps, watched.launches[0][1].threads
     last = np.full(threads, NOWHERE)  # step of each thread that adds a product
     opcodes = {seen.instruction.parts[0] for seen in steps if seen.kind == "multiply"}
-    summing = opcodes.intersection(_UNITS) or _SUMMING  # beside tensor cores, an fma is what is done to their sums
+    summing = opcodes.intersection(_UNITS) or _SUMMING  # in a kernel for tensor cores, an fma belongs to the epilogue
     for number, seen in enumerate(steps):
         if seen.kind == "multiply" and seen.instruction.parts[0] in summing:
             last[seen.active] = number
@@ -73,23 +77,25 @@ def epilogue(watched: Watcher) -> list[Seen]:
     return found
 
 
-def tell_sums(watched: Watcher, staged: Sequence[Seen], passes: Sequence[Watcher], tile: Tile, ids: Ids) -> None:
-    """Give these steps the ids of C's elements that they write or read; none where it is no element of the tile.
+def assign_sum_ids(
+    watched: Watcher, staged: Sequence[ObservedStep], passes: Sequence[Watcher], tile: Tile, ids: Ids
+) -> None:
+    """Assigns to these steps the ids of the elements of C that they write or read, where these are in the tile.
 
-    passes: the run for the rows and the one for the columns.
+    passes: the runs whose products encode the row and the column of each element.
     """
     chosen = set(map(id, staged))
     place = (tile.row, tile.column, tile.rows, tile.columns)
     for seen, rows, columns in zip(watched.accesses, *(each.accesses for each in passes), strict=True):
         if id(seen) in chosen and rows.contents is not None and columns.contents is not None:
-            there = of_sums(rows.contents[rows.active], columns.contents[rows.active], place, ids)
+            there = sum_ids(rows.contents[rows.active], columns.contents[rows.active], place, ids)
             if there is not None:
                 seen.ids = np.full((len(seen.offsets), there.shape[1]), NOWHERE)
                 seen.ids[seen.active] = there
 
 
 def owners(watched: Watcher, tile: Tile, ids: Ids) -> np.ndarray:
-    """(rows, columns) of the tile: the first thread that stored the element anywhere; `threads` where none did."""
+    """Returns (rows, columns) of the tile: the first thread that stored the element; `threads` if none did."""
     threads = watched.launches[0][1].threads
     found = np.full((tile.rows, tile.columns), threads)
     n, first = ids.problem.n, ids.first["C"]
@@ -111,11 +117,11 @@ def owners(watched: Watcher, tile: Tile, ids: Ids) -> np.ndarray:
     return found
 
 
-def _holders(seen: Seen, shape: tuple[int, ...]) -> np.ndarray:
-    """(threads, elements): the thread that held each element which a store writes.
+def _holders(seen: ObservedStep, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns (threads, elements): the thread that held each element which a store writes.
 
-    For stmatrix a lane gives the address of a row, and two neighbours in it, or in a column with `.trans`, are another
-    lane's (`gemm_ref.ptx.isa.load_store.matrix`).
+    In stmatrix a lane provides the address of a row, while each pair of neighbours in that row (with `.trans`: in a
+    column) comes from another lane (`gemm_ref.ptx.isa.load_store.matrix`).
     """
     threads = np.arange(shape[0])[:, None]
     if seen.instruction.parts[0] != "stmatrix":
@@ -128,6 +134,6 @@ def _holders(seen: Seen, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _elements(watched: Watcher, array: str, offsets: np.ndarray, size: int) -> np.ndarray:
-    """(places, elements): the numbers of the array's elements in `size` bytes from each of these on."""
+    """Returns (places, elements): indices of the array's elements in the `size` bytes at each offset."""
     bytes_ = watched.arrays[array].owner.element_size()
     return offsets[:, None] // bytes_ + np.arange(size // bytes_)

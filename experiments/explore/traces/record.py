@@ -26,7 +26,7 @@ NOWHERE = -1  # in a pattern a thread that takes no part; in origins what is no 
 
 
 @dataclass(frozen=True)
-class Started:
+class KernelLaunch:
     """A kernel that was started for the product."""
 
     kernel: str  # its name in the source
@@ -125,7 +125,7 @@ class Trace:
     k: int
     depth: int  # elements of K in a slice
     ring: int  # slices that shared memory holds at a time; 0 where slices are not staged
-    launches: tuple[Started, ...]  # the steps are those of the first
+    launches: tuple[KernelLaunch, ...]  # the steps are those of the first
     block: int  # the one that is shown, linear in the grid
     row: int  # of C: where its tile begins
     column: int
@@ -159,16 +159,16 @@ def from_json(text: str) -> Trace:
     """The inverse of `to_json`. Raises ValueError or TypeError for a text that is none of its."""
     found = json.loads(text)
     tables = {name: tuple(map(_unpacked, found[name])) for name in ("patterns", "origins")}
-    rows: dict[str, Any] = {"launches": _started, "tiles": Tile, "arrays": Array, "operations": Operation}
+    rows: dict[str, Any] = {"launches": _kernel_launch, "tiles": Tile, "arrays": Array, "operations": Operation}
     lists = {name: tuple(make(**row) for row in found[name]) for name, make in rows.items()}
     steps = Steps(**{name: _unpacked(column) for name, column in found["steps"].items()})
     arrays = {name: _unpacked(found[name]) for name in ("owners", "counts")}
     return Trace(**{**found, **tables, **lists, **arrays, "steps": steps, "missing": tuple(found["missing"])})
 
 
-def _started(**values: Any) -> Started:
+def _kernel_launch(**values: Any) -> KernelLaunch:
     lists: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-    return Started(**values | lists)
+    return KernelLaunch(**values | lists)
 
 
 def plain(value: Any, pack: Callable[[np.ndarray], dict]) -> Any:

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from experiments.explore.traces.observe import Seen
+from experiments.explore.traces.observe import ObservedStep
 from experiments.explore.traces.origin import Ids
 from experiments.explore.traces.record import NOWHERE, Array, Operation, Steps
 from gemm_ref.ptx.text.parser import Instruction
@@ -58,13 +58,13 @@ class Tables:
     def origins(self) -> tuple[np.ndarray, ...]:
         return tuple(self._origins.arrays)
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: ObservedStep) -> None:
         array, ids = self._array(seen), seen.ids
         touched = _ids_at(array, seen) if array and array.space == "global" else ids
         base, pattern = self._relative(seen.offsets, self._patterns)
         nothing = np.full((len(seen.offsets), 1), NOWHERE)
         first, origin = (
-            self._relative(nothing if ids is None else ids, self._origins) if is_write(seen) else (0, NOWHERE)
+            self._relative(nothing if ids is None else ids, self._origins) if writes_shared(seen) else (0, NOWHERE)
         )
         counts = NOWHERE if seen.counts is None else self._counts.number(seen.counts.astype(np.int32))
         operation = self._operation(seen, array)
@@ -72,7 +72,7 @@ class Tables:
         about = (operation, slice_, seen.times, base, pattern, counts, first, origin)
         self._rows.append((*about, seen.done, seen.thread, seen.block, seen.mbarrier))
 
-    def _operation(self, seen: Seen, array: Array | None) -> int:
+    def _operation(self, seen: ObservedStep, array: Array | None) -> int:
         instruction = seen.instruction
         name = array.name if array else seen.array
         place = f"{instruction.file}:{instruction.line}"
@@ -85,7 +85,7 @@ class Tables:
         lines = (line for file, _, line in (place.rpartition(":") for place in places) if file == self._file)
         return int(next(lines, 0))
 
-    def _array(self, seen: Seen) -> Array | None:
+    def _array(self, seen: ObservedStep) -> Array | None:
         if seen.space != "shared":
             return next((a for a in self._arrays if a.space == seen.space and a.name == seen.array), None)
         low, high = int(seen.offsets[seen.active].min()), int(seen.offsets.max()) + seen.size
@@ -107,16 +107,16 @@ class Tables:
         return first, table.number(np.where(there, values - first, NOWHERE).astype(np.int32))
 
 
-def is_write(seen: Seen) -> bool:
+def writes_shared(seen: ObservedStep) -> bool:
     """Whether a step leaves something in shared memory."""
     return seen.kind in ("store", "async store", "bulk load") and seen.space == "shared"
 
 
-def staged_bytes(steps: Iterable[Seen], ids: Ids, shared_bytes: int) -> int:
+def staged_bytes(steps: Iterable[ObservedStep], ids: Ids, shared_bytes: int) -> int:
     """Of a block's shared memory, the bytes that hold elements of A or B at some time."""
     held = np.zeros(shared_bytes, bool)
     for seen in steps:
-        if is_write(seen) and seen.ids is not None:
+        if writes_shared(seen) and seen.ids is not None:
             width = seen.size // seen.ids.shape[1]
             places = seen.offsets[:, None] + width * np.arange(seen.ids.shape[1])
             there = places[(seen.ids != NOWHERE) & (seen.ids < ids.first["C"])]
@@ -124,7 +124,7 @@ def staged_bytes(steps: Iterable[Seen], ids: Ids, shared_bytes: int) -> int:
     return int(held.sum())
 
 
-def _ids_at(array: Array, seen: Seen) -> np.ndarray | None:
+def _ids_at(array: Array, seen: ObservedStep) -> np.ndarray | None:
     """The ids of the elements of a matrix that a step accesses; None where they have none."""
     if array.first_id == NOWHERE:
         return None

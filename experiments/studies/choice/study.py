@@ -29,7 +29,7 @@ from experiments.bench import eligibility
 from experiments.bench.autotune import autotune
 from experiments.bench.measure import Bench, Setting
 from experiments.bench.rounds import RoundPlan
-from experiments.grouped import grouped
+from experiments.grouping import group_pairs
 from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender, build_ahead, dealt
@@ -121,7 +121,7 @@ def tried(rung: Contender, problem: gemm_ref.Problem, sms: int, effort: Effort, 
     asked = rung.kernel.stage, rung.dialect, problem, sms, vectors, gpu
     found, taken = choice.predict_all(*asked), choice.choose(*asked)
     least = min(found.values())
-    of_tile = grouped((each.tile, each) for each, took in found.items() if took <= effort.within * least)
+    of_tile = group_pairs((each.tile, each) for each, took in found.items() if took <= effort.within * least)
     kept = {taken, *(each for candidates in of_tile.values() for each in _spread(candidates, effort.most))}
     return {
         dealt(replace(rung.kernel, variant=each.tile), each.blocks): Try(each, took / 1e3, each == taken, len(found))

@@ -27,7 +27,7 @@ import torch
 import gemm_ref
 from cuda_kernels import ceilings
 from experiments.bench.verify import CheckResult, DeviceLost, Inputs, describe, load_all, verify
-from experiments.grouped import grouped
+from experiments.grouping import group_pairs
 from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender, Gemm
@@ -128,7 +128,7 @@ def _checksum(c: torch.Tensor) -> str:
 def _recognised(inputs: Inputs, rows: Mapping[Contender, RoundingRow]) -> dict[Contender, Adds]:
     """The one chain that gives the bits of each contender; none of those that choose by shape how they add."""
     math = inputs.problem.math
-    found = grouped((_checksum(chain.product(inputs.a, inputs.b, math)), chain) for chain in CHAINS[math])
+    found = group_pairs((_checksum(chain.product(inputs.a, inputs.b, math)), chain) for chain in CHAINS[math])
     own = {
         contender: found.get(row.checksum, [])
         for contender, row in rows.items()

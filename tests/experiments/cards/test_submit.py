@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.cards import examine
-from experiments.cards.examine import open_lacks
+from experiments.cards import requirements
+from experiments.cards.requirements import open_shortfalls
 from experiments.cards.submit import submit
 from experiments.records import frames, store, studies
 from experiments.records.request import UsageError
@@ -40,12 +40,12 @@ def save(tmp_path):
 
 def lacking(folder) -> dict[str, str]:
     """What is lacking besides the other experiments."""
-    return {lack.name: lack.found for lack in open_lacks(folder, OTHERS)[0]}
+    return {shortfall.name: shortfall.finding for shortfall in open_shortfalls(folder, OTHERS)[0]}
 
 
 @pytest.mark.parametrize("folder", CARDS, ids=lambda folder: folder.name)
 def test_a_published_folder_has_what_is_asked_for(folder):
-    left, needless = open_lacks(folder)
+    left, needless = open_shortfalls(folder)
     assert not left and not needless
 
 
@@ -73,9 +73,9 @@ def test_a_whole_folder_lacks_nothing(save):
 
 
 def test_experiments_that_are_missing_are_named(save):
-    left, needless = open_lacks(save())
-    assert {lack.name for lack in left} == set(OTHERS) and not needless
-    assert all("python -m experiments run" in lack.advice for lack in left)
+    left, needless = open_shortfalls(save())
+    assert {shortfall.name for shortfall in left} == set(OTHERS) and not needless
+    assert all("python -m experiments run" in shortfall.advice for shortfall in left)
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_a_row_that_failed(save):
 def test_a_time_that_no_card_reaches_is_never_excused(save):
     folder = save(changed(median_us=1.0))
     assert "the timer did not see all of the work" in lacking(folder)["roofs"]
-    left, _ = open_lacks(folder, OTHERS | {"roofs": "it is fast"})
-    assert [lack.name for lack in left] == ["roofs"]
+    left, _ = open_shortfalls(folder, OTHERS | {"roofs": "it is fast"})
+    assert [shortfall.name for shortfall in left] == ["roofs"]
 
 
 def test_a_card_that_was_not_quiet(save):
@@ -128,15 +128,15 @@ def test_files_and_columns(save):
     folder = save()
     (folder / "notes.txt").write_text("mine")
     (folder / "ladder.csv").write_text("a,b\n1,2\n")
-    found = {lack.name for lack in examine.examine(folder)}
+    found = {shortfall.name for shortfall in requirements.find_shortfalls(folder)}
     assert {"files", "columns-ladder"} <= found
 
 
 def test_what_is_no_folder_of_a_gpu(save, tmp_path):
     with pytest.raises(UsageError, match="no results of a GPU: `make PRESET=full experiments`"):
-        examine.examine(save(gpu=None))
+        requirements.find_shortfalls(save(gpu=None))
     with pytest.raises(UsageError, match="is no folder"):
-        examine.examine(tmp_path / "none")
+        requirements.find_shortfalls(tmp_path / "none")
 
 
 def test_excuses_are_written_down(save, tmp_path):
@@ -150,7 +150,7 @@ def test_excuses_are_written_down(save, tmp_path):
         CARD,
     }
     assert (done.folder / "ladder_vs_cublas.png").exists()
-    assert store.published(target) == [done.folder] and open_lacks(done.folder) == ([], [])
+    assert store.published(target) == [done.folder] and open_shortfalls(done.folder) == ([], [])
     again = submit(done.folder, {"commits": "many"}, target)  # in place, and with an excuse that nothing needs
     assert again.folder is None and again.needless == ["commits"]
 

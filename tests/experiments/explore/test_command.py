@@ -4,8 +4,8 @@ import pytest
 
 import gemm_ref
 from experiments import cli
-from experiments.explore.traces import gather, gathered, kernel, record
-from experiments.explore.traces.gathered import first_modes
+from experiments.explore.traces import collection, gather_traces, kernel, record
+from experiments.explore.traces.collection import first_modes
 from experiments.records import cache
 from gemm_ref.build import BuildError
 from tests.experiments.fixtures import raising
@@ -14,7 +14,7 @@ NAIVE = [item for item in first_modes() if item.stage.number == 1]
 
 
 @pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path):
+def empty_cache(monkeypatch, tmp_path):
     monkeypatch.setattr(cache.build, "CACHE", tmp_path / "cache")
 
 
@@ -84,18 +84,18 @@ def test_what_has_no_compiler_is_named_and_the_others_are_traced(invoke, counted
 
 def test_what_cannot_have_changed_is_read(counted, monkeypatch):
     cuda = NAIVE[:1]
-    first = gather(cuda)
-    assert counted == cuda and not first.lacking
-    assert record.to_json(gather(cuda).traces[0]) == record.to_json(first.traces[0]) and counted == cuda
-    monkeypatch.setattr(gathered, "_state", lambda *about: "another source")
-    gather(cuda)
+    first = gather_traces(cuda)
+    assert counted == cuda and not first.failures
+    assert record.to_json(gather_traces(cuda).traces[0]) == record.to_json(first.traces[0]) and counted == cuda
+    monkeypatch.setattr(collection, "_state", lambda *about: "another source")
+    gather_traces(cuda)
     assert len(counted) == 2
 
 
 def test_a_kernel_that_does_not_compile_is_lacking(monkeypatch):
     monkeypatch.setattr(kernel, "trace", raising(BuildError("nvcc was not found")))
-    found = gather(NAIVE[:1])
-    assert found == gathered.Gathered((), {str(NAIVE[0]): "nvcc was not found"})
+    found = gather_traces(NAIVE[:1])
+    assert found == collection.TraceSet((), {str(NAIVE[0]): "nvcc was not found"})
 
 
 def test_first_modes_are_every_variant_and_dialect_once():

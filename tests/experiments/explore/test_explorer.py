@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from experiments.explore.page import TOUR, index_of, key, render
-from experiments.explore.traces import Trace, gather
-from experiments.explore.traces.gathered import first_modes
+from experiments.explore.traces import Trace, gather_traces
+from experiments.explore.traces.collection import first_modes
 from gemm_ref import DIALECTS, STAGES, Implementation
 from gemm_ref.ptx.core.events import Access, Observer, watched
 from gemm_ref.ptx.text.dtypes import per_lane
@@ -56,8 +56,8 @@ def traces() -> tuple[Trace, ...]:
     toured = {kernel for kernel, *_ in TOUR}
     shown = [item for item in first_modes() if place_of(item) == best(item) or place_of(item) in toured]
     # one by one, so in this process: other cores have other tests to run
-    found = [gather([item]) for item in shown]
-    assert not any(each.lacking for each in found)
+    found = [gather_traces([item]) for item in shown]
+    assert not any(each.failures for each in found)
     return tuple(each.traces[0] for each in found)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import gemm_ref
-from experiments.explore.traces import gather, kernel
+from experiments.explore.traces import gather_traces, kernel
 from experiments.explore.traces.origin import Ids
 from experiments.explore.traces.record import NOWHERE, from_json, to_json
 from experiments.records.contenders import gemm_of
@@ -28,7 +28,7 @@ SUMMING = ("fma", *UNITS)
 @functools.lru_cache(maxsize=4)
 def traced(implementation):
     """As the explorer's page has it: what was traced for one of the two is read by the other."""
-    (trace,) = gather([implementation]).traces
+    (trace,) = gather_traces([implementation]).traces
     return trace
 
 

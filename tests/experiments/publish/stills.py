@@ -11,7 +11,7 @@ from experiments.check import page as checked
 from experiments.check.command import check
 from experiments.check.subject import Options
 from experiments.explore.page import render
-from experiments.explore.traces import gather
+from experiments.explore.traces import gather_traces
 from experiments.selection import make_request
 from tests.experiments.publish import browser
 
@@ -28,7 +28,7 @@ def take() -> None:
     """Open the explorer at the tour's stops, and the page of a checked kernel, and write what is in view."""
     with tempfile.TemporaryDirectory() as folder, browser.browser(Path(folder)) as page:
         path = Path(folder) / "explorer.html"
-        path.write_text(render(gather().traces), encoding="utf-8")
+        path.write_text(render(gather_traces().traces), encoding="utf-8")
         page.open(path, *SIZE)
         for name, kernel in STILLS.items():
             page.run(f"openPlace(document.querySelector('.tour a[href^=\"#{kernel}-\"]').hash)")

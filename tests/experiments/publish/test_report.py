@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from experiments import cli
 from experiments.explore import page as explorer
-from experiments.explore.traces import Gathered, gather
-from experiments.explore.traces.gathered import first_modes
+from experiments.explore.traces import TraceSet, gather_traces
+from experiments.explore.traces.collection import first_modes
 from experiments.publish import pictures, report
 from experiments.publish.compilers import compiler_findings
 from experiments.publish.drawing import style
@@ -340,13 +340,13 @@ def test_the_command_gives_the_same_bytes_for_the_same_data(tmp_path, made, monk
     assert ENVIRONMENT["date"][:10] in made.read_text(encoding="utf-8")
     monkeypatch.setattr(cli.out, "width", 200)
     naive, second = first_modes()[0], str(first_modes()[1])
-    traced = Gathered(gather([naive]).traces, {second: "nvcc was not found"})
-    monkeypatch.setattr("experiments.explore.traces.gather", lambda bars: traced)
+    traced = TraceSet(gather_traces([naive]).traces, {second: "nvcc was not found"})
+    monkeypatch.setattr("experiments.explore.traces.gather_traces", lambda bars: traced)
     target = tmp_path / "deep" / "page.html"
     done = CliRunner().invoke(cli.app, ["report", "--results", str(made.parent), "--output", str(target)])
     assert done.exit_code == 0 and str(target) in done.output
     assert str(target.parent / report.EXPLORER) in done.output
-    assert f"the explorer lacks 1 kernels, {second} for one: nvcc was not found" in done.output
+    assert f"the explorer does not show 1 kernels, {second} for one: nvcc was not found" in done.output
     text = target.read_text(encoding="utf-8")
     assert re.findall(r'href="(explorer.html[^"]*)"', text) == ["explorer.html", f"explorer.html#{naive.stage.id[:3]}"]
     assert re.sub(r" *(<li>|<p>)<a href=.explorer.*\n", "\n", text) == made.read_text(encoding="utf-8")

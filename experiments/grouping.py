@@ -1,4 +1,4 @@
-"""Things that belong together."""
+"""Grouping of pairs by their first element."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """The values of each key, in order; keys in the order in which they come first."""
+def group_pairs(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Returns the values of each key in order; keys are in the order of their first appearance."""
     found: dict[Key, list[Value]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)

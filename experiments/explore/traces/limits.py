@@ -24,7 +24,9 @@ _BY_OPCODE = {
 _BULK = "The TMA unit copies boxes without lanes, so these copies have no sectors and no wavefronts."
 
 
-def sentences(watched: Watcher, owners: np.ndarray, operations: Iterable[Operation], parts: int) -> tuple[str, ...]:
+def describe_limits(
+    watched: Watcher, owners: np.ndarray, operations: Iterable[Operation], parts: int
+) -> tuple[str, ...]:
     """What is missing from a trace of these steps, in which the tile has these owners, and A and B so many parts."""
     threads = watched.launches[0][1].threads
     opcodes = {seen.instruction.parts[0] for seen in watched.steps}

@@ -1,4 +1,4 @@
-"""The traces of many kernels: those that cannot have changed are read, and the others are made on all cores."""
+"""Traces of many kernels: those that cannot have changed are read from the cache, the others are made on all cores."""
 
 from __future__ import annotations
 
@@ -15,63 +15,66 @@ from experiments.records import cache
 from gemm_ref import DIALECTS, Implementation, implementations
 from gemm_ref.build import BuildError
 
-ALONE = 6  # fewer are traced in this process: starting others takes seconds
+MIN_FOR_POOL = 6  # fewer kernels are traced in this process, because starting others takes seconds
 _SOURCES = ("gemm_ref", "experiments/bench", "experiments/explore/traces")
-_COMPILERS = {"cuda": ("nvcc", "nvcc"), "triton": ("Triton", "triton")}  # by backend: its name, and that of its version
+_COMPILERS = {
+    "cuda": ("nvcc", "nvcc"),
+    "triton": ("Triton", "triton"),
+}  # backend -> the compiler's name, and the key of its version
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """Traces in the registry's order, and what could not be traced."""
+class TraceSet:
+    """Traces in the registry's order, and the kernels that could not be traced."""
 
     traces: tuple[Trace, ...]
-    lacking: dict[str, str]  # the names of kernels (`str` of an Implementation) -> why they have none
+    failures: dict[str, str]  # name of a kernel (`str` of an Implementation) -> why it has no trace
 
 
 def first_modes() -> list[Implementation]:
-    """Every rung, variant and dialect of the registry, in its rung's first math mode."""
+    """Returns every rung, variant and dialect of the registry in its rung's first compute type."""
     return [item for item in implementations() if item.math == item.stage.maths[0]]
 
 
-def gather(items: Sequence[Implementation] | None = None, bars: Bars | None = None) -> Gathered:
-    """The traces of these kernels, or of `first_modes`.
+def gather_traces(items: Sequence[Implementation] | None = None, bars: Bars | None = None) -> TraceSet:
+    """Returns the traces of these kernels, or of `first_modes`.
 
-    What has no compiler here (`gemm_ref.build.BuildError`, ModuleNotFoundError for Triton) is lacking, with the reason.
+    A kernel without a compiler here (`gemm_ref.build.BuildError`, ModuleNotFoundError for Triton) is among `failures`.
     """
     items = first_modes() if items is None else items
     versions = provenance.versions()
     found = {item: trace for item in items if (trace := _read(item, versions))}
     waiting = [item for item in items if item not in found]
-    lacking: dict[str, str] = {}
+    failures: dict[str, str] = {}
     if bars:
         bars.begin("tracing", len(items))
         bars.done(len(found))
-    for item, (text, why) in zip(waiting, _made(waiting, versions), strict=True):
+    for item, (text, why) in zip(waiting, _trace_all(waiting, versions), strict=True):
         if why:
-            lacking[str(item)] = why
+            failures[str(item)] = why
         else:
             found[item] = from_json(text)
             cache.save(_name(item), _state(item, versions), text.encode())
         if bars:
             bars.done()
-    return Gathered(tuple(found[item] for item in items if item in found), lacking)
+    return TraceSet(tuple(found[item] for item in items if item in found), failures)
 
 
-def _made(items: Sequence[Implementation], versions: dict) -> Iterator[tuple[str, str]]:
-    """For each kernel the text of its trace, or why it has none."""
-    if len(items) < ALONE:
-        yield from (_make(item, versions) for item in items)
+def _trace_all(items: Sequence[Implementation], versions: dict) -> Iterator[tuple[str, str]]:
+    """Yields for each kernel the text of its trace, or the reason why it has none."""
+    if len(items) < MIN_FOR_POOL:
+        yield from (_trace_one(item, versions) for item in items)
         return
     with processes.pool(parallel.use_one_thread) as pool:
-        yield from pool.map(_make_named, map(str, items), [versions] * len(items))
+        yield from pool.map(_trace_by_name, map(str, items), [versions] * len(items))
 
 
-def _make_named(name: str, versions: dict) -> tuple[str, str]:
-    """In another process, to which a kernel goes by its name."""
-    return _make(next(item for item in implementations() if str(item) == name), versions)
+def _trace_by_name(name: str, versions: dict) -> tuple[str, str]:
+    """Runs in another process, which gets a kernel by its name."""
+    return _trace_one(next(item for item in implementations() if str(item) == name), versions)
 
 
-def _make(item: Implementation, versions: dict) -> tuple[str, str]:
+def _trace_one(item: Implementation, versions: dict) -> tuple[str, str]:
     name, version = _COMPILERS[item.backend]
     try:
         return to_json(kernel.trace(item, f"{name} {versions[version]}")), ""
