@@ -16,6 +16,7 @@ import triton_kernels
 from experiments.studies.shared.chains import chain_of
 from gemm_ref import DIALECTS, MATHS, Launch, Split, ptx
 from gemm_ref.call import validate
+from gemm_ref.launch import cdiv
 from gemm_ref.operands.split import in_parts
 from gemm_ref.ptx import program
 from gemm_ref.ptx.core.coordinates import block_order
@@ -33,7 +34,7 @@ def in_large_parts(folder: Path, few: torch.Tensor, by_rows: bool, math: str) ->
         sparse(folder, torch.float32, rows, columns),
         by_rows,
         math,
-        sparse(folder, mode.part_dtype, mode.parts, rows, -(-columns // 8) * 8)[..., :columns],
+        sparse(folder, mode.part_dtype, mode.parts, rows, cdiv(columns, 8) * 8)[..., :columns],
         sparse(folder, torch.int32, LONG),
         "a" if by_rows else "b",
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 import gemm_ref
+from gemm_ref.launch import cdiv
 
 AXES = ("m", "n", "k")
 _MULTIPLES = (2, 4, 8, 16, 32, 64, 128, 256)
@@ -31,8 +32,8 @@ def choose(tile: tuple[int, int], slice_: int, depth: int) -> Sizes:
     tile: rows and columns of C that a block owns; slice_ and depth: see `survey.Survey`. Where three by four tiles of
     full depth are too much work, they are shallow, and fewer tiles are deep.
     """
-    rows, columns = (side * -(-_MIN_SIDE // side) for side in tile)
-    shallow = _least_distinct(slice_ * -(-_SHALLOW // slice_), slice_, rows, columns)
+    rows, columns = (side * cdiv(_MIN_SIDE, side) for side in tile)
+    shallow = _least_distinct(slice_ * cdiv(_SHALLOW, slice_), slice_, rows, columns)
     wide = gemm_ref.Problem(3 * rows, (4 if 3 * rows != 4 * columns else 5) * columns, 0)
     k = _least_distinct(depth, slice_, wide.m, wide.n)
     part = 2 * slice_ + 7 if slice_ <= _SHALLOW else slice_ + 7
@@ -76,7 +77,7 @@ def cube(tile: tuple[int, int], depth: int) -> gemm_ref.Problem:
     """Returns whole tiles of equal sizes, `depth` deep if that is not too much work."""
     side = max(_MIN_SIDE, *tile)
     side *= 2 if side <= _SHALLOW else 1
-    deep = -(-depth // side) * side
+    deep = cdiv(depth, side) * side
     side = deep if deep**3 <= _MAX_PRODUCTS else side
     return gemm_ref.Problem(side, side, side)
 
@@ -91,7 +92,7 @@ def squared(tile: tuple[int, int], slice_: int, depth: int, walks: bool = False)
         side = max(_MIN_SIDE, *tile)
         return gemm_ref.Problem(side, side, side)
     steps = (math.lcm(*tile, slice_), math.lcm(*tile), max(tile))
-    sides = [-(-max(depth, 2 * max(tile)) // step) * step for step in steps]
+    sides = [cdiv(max(depth, 2 * max(tile)), step) * step for step in steps]
     side = next((side for side in sides if side <= _MAX_SQUARE), 2 * max(tile))
     return gemm_ref.Problem(side, side, side)
 
@@ -152,7 +153,7 @@ def needs(
 
 def least(base: gemm_ref.Problem, axis: str, step: int, is_right: Callable[[gemm_ref.Problem], bool]) -> int:
     """Returns the first multiple of `step` from which on an axis is right, up to that of `base`, found by halving."""
-    low, high = 0, -(-getattr(base, axis) // step)
+    low, high = 0, cdiv(getattr(base, axis), step)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if is_right(base.resized(**{axis: middle * step})) else (middle, high)

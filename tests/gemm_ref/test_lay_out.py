@@ -11,6 +11,7 @@ import torch
 
 from gemm_ref import Launch, ptx
 from gemm_ref.build import BuildError
+from gemm_ref.launch import cdiv
 from gemm_ref.operands import as_layout, lay_out, lies_in, padded
 from gemm_ref.operands.lay_out import copy_all, plan, transposed
 from gemm_ref.toolchain import run_nvcc
@@ -87,7 +88,7 @@ def test_the_kernel_on_the_reference_gpu(kernels, shape, itemsize):
             ptx.run(kernels[itemsize], launch, args, names=names)
         assert not detectors.findings
         for x, room in copies:
-            vectors = -(-shape[1] * itemsize // 16) * 16 // itemsize
+            vectors = cdiv(shape[1] * itemsize, 16) * 16 // itemsize
             assert torch.equal(room[:, : shape[1]], x)
             assert not room[:, shape[1] : vectors].any() and (room[:, vectors:] == POISON).all()
 

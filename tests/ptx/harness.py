@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from gemm_ref import ptx
-from gemm_ref.launch import Launch
+from gemm_ref.launch import Launch, cdiv
 from tests.ptx.ieee import FORMATS, from_bits, to_bits, width
 
 COVERED: dict[str, list[str]] = {}  # opcode -> tests that define it, filled by `covers`
@@ -84,7 +84,7 @@ def evaluate(code: str, inputs: dict[str, tuple[str, Sequence[int]]], outputs: d
     """
     count = len(next(iter(inputs.values()))[1])
     block = 128 if count > 128 else count
-    padded = -(-count // block) * block
+    padded = cdiv(count, block) * block
     body, args = [LANE], []
     for name, (kind, values) in inputs.items():
         bits, at = width(kind), len(args)

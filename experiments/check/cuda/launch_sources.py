@@ -30,6 +30,7 @@ from experiments.check.subject import Survey
 from experiments.check.survey import first_block
 from experiments.check.trial import Trial, attempt
 from experiments.records.request import UsageError
+from gemm_ref.launch import cdiv
 from gemm_ref.ptx.detect.finding import RACE
 
 _MIN_SIDE = 16  # of a tile
@@ -267,7 +268,7 @@ def _complete_tiles(kernel: CudaKernel, seen: Survey) -> gemm_ref.Problem:
     """Whole tiles of sizes that differ, as few as that takes, and as deep as all of the kernel's buffers."""
     if kernel.square:
         return _cube(kernel, seen)
-    m, n = (side * -(-_MIN_SIDE // side) for side in seen.tile or kernel.tile)
+    m, n = (side * cdiv(_MIN_SIDE, side) for side in seen.tile or kernel.tile)
     n = 2 * n if n == m else n
     k = seen.depth
     while k in (m, n):

@@ -11,6 +11,7 @@ import numpy as np
 
 from experiments.check.report import LineTraffic, Outcome, Report, Run, WarpRequest
 from experiments.check.sizes import AXES
+from gemm_ref.launch import cdiv
 from gemm_ref.ptx.count.banks import BANKS, WORD, turns
 from gemm_ref.ptx.count.requests import joins
 from gemm_ref.ptx.count.sectors import SECTOR, WARP
@@ -95,7 +96,7 @@ def _sectors(request: WarpRequest) -> Picture:
         f"{_count(len(lanes), 'lane')} touch {_count(len(sectors), 'sector')}, of whose {SECTOR * len(sectors)} bytes "
         f"they use {used}."
     )
-    every = -(-len(sectors) // 8)
+    every = cdiv(len(sectors), 8)
     labels = tuple((SIDE + (at + 0.5) * wide, str(sectors[at])) for at in range(0, len(sectors), every))
     touched = tuple((SIDE + sectors.index(at // SECTOR) * wide, HEAD + lane * HIGH) for lane, at in lanes)
     return Picture("sector", labels, _gaps(sectors, wide), boxes, HEAD + WARP * HIGH, says, touched, wide)

@@ -12,6 +12,7 @@ import torch
 import gemm_ref
 from experiments.check.cuda.matrices import StorageOrder
 from gemm_ref.inputs import aligned
+from gemm_ref.launch import cdiv
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ FACTORS: tuple[Callable[[int, int, int], tuple[tuple[int, ...], tuple[int, ...]]
     lambda m, n, k: ((1,), (1,)),
     lambda m, n, k: ((), ()),
     lambda m, n, k: ((m, k), (k, n)),  # of a row, of a block, or of all: as it likes
-    lambda m, n, k: ((m, -(-k // _BLOCK)), (-(-n // _BLOCK), -(-k // _BLOCK))),
-    lambda m, n, k: ((m, -(-k // _BLOCK)), (-(-k // _BLOCK), -(-n // _BLOCK))),
+    lambda m, n, k: ((m, cdiv(k, _BLOCK)), (cdiv(n, _BLOCK), cdiv(k, _BLOCK))),
+    lambda m, n, k: ((m, cdiv(k, _BLOCK)), (cdiv(k, _BLOCK), cdiv(n, _BLOCK))),
 )
 _FIRST_OF_BLOCKS = 8  # the first with a factor for each block
 

@@ -33,6 +33,7 @@ from experiments.check.subject import PLAIN, Options, Scales, Subject, bias_vect
 from experiments.check.trial import Trial, attempt
 from experiments.records.request import UsageError
 from gemm_ref.build import CACHE
+from gemm_ref.launch import cdiv
 from triton_kernels.reference_gpu import Started, on_reference_gpu
 
 TILE = (128, 128)  # assumed for the tile of C where no constant of the kernel is its side
@@ -290,7 +291,7 @@ class _Search:
 
 def _try(kernel: PythonKernel) -> Trial:
     """A product of a tile or two."""
-    m, n = (side * -(-_MIN_SIDE // side) for side in kernel.tile)
+    m, n = (side * cdiv(_MIN_SIDE, side) for side in kernel.tile)
     problem = kernel.nearest_problem(
         gemm_ref.Problem(m * (n // m + 1), n, _DEPTH)
     )  # M > N: a factor for rows is not one of N

@@ -18,6 +18,7 @@ from experiments.explore.traces.record import Trace, plain
 from experiments.publish.pages import deflate, make_page_templates
 from experiments.publish.report.sources import read_sources
 from gemm_ref import DIALECTS, STAGES
+from gemm_ref.launch import cdiv
 from gemm_ref.rung import DEFAULT_VARIANT
 
 _FOLDER = Path(__file__).resolve().parent
@@ -121,6 +122,6 @@ def _stored(trace: Trace) -> bytes:
         return {"at": sum(each.size for each in arrays[:-1]), "size": values.size}
 
     text = json.dumps(plain(trace, added), separators=(",", ":"))
-    head = text.ljust(-(-len(text) // 4) * 4).encode("ascii")
+    head = text.ljust(cdiv(len(text), 4) * 4).encode("ascii")
     numbers = np.concatenate(arrays)
     return struct.pack("<i", len(head)) + head + np.diff(numbers, prepend=numbers[:1] * 0).astype("<i4").tobytes()

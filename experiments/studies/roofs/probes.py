@@ -12,6 +12,7 @@ import torch
 from cuda_kernels.ceilings import MicroKernel
 from experiments.records.ceilings import TB_S, TFLOPS, TITLES
 from gemm_ref.compute import MATHS
+from gemm_ref.launch import cdiv
 
 VECTOR = 16  # bytes
 _FIRST, _LAST = -(2**31), 2**31 - 1
@@ -212,7 +213,7 @@ class Read(_Read):
 
     def least_iterations(self, given, blocks):
         tiles = given.nbytes // (self.LOADS * self.kernel.threads * VECTOR)
-        return -(-tiles // blocks) if self.level == "dram" else 2  # all of memory: what was read once is not in L2
+        return cdiv(tiles, blocks) if self.level == "dram" else 2  # all of memory: what was read once is not in L2
 
     def given(self, machine, exact):
         tile = self.LOADS * self.kernel.threads * VECTOR

@@ -10,6 +10,7 @@ import torch
 
 from gemm_ref import MATHS
 from gemm_ref.compute import WIDE
+from gemm_ref.launch import cdiv
 from gemm_ref.operands.split import in_parts
 from gemm_ref.ptx.units.formats import round_to_tf32, round_to_tf32_away
 from gemm_ref.ptx.units.tensor_core import Sum, add_products, sum_of
@@ -43,7 +44,7 @@ class Emulated:
 
     def product(self, a: torch.Tensor, b: torch.Tensor, math: str) -> torch.Tensor:
         """C (M, N) in fp32; what the mode does not hold is added in fp32, one product after another."""
-        mode, depth = MATHS[math], -(-a.shape[1] // self.promote) * self.promote
+        mode, depth = MATHS[math], cdiv(a.shape[1], self.promote) * self.promote
         sides = [np.pad(x.contiguous().numpy(), ((0, 0), (0, depth - a.shape[1]))) for x in (a, b.t())]
         (rows, x), (columns, y) = (in_parts(torch.from_numpy(side), True, math) for side in sides)
         x, y = ([part.float().numpy() for part in parts] for parts in (x, y))

@@ -10,6 +10,7 @@ import torch
 from cuda_kernels import ceilings
 from cuda_kernels.ceilings import MicroKernel
 from experiments.studies.shared.dot_vectors import Vectors
+from gemm_ref.launch import cdiv
 from gemm_ref.ptx.units.formats import BITS, numbers
 from gemm_ref.ptx.units.tensor_core import multiply_add
 
@@ -69,7 +70,7 @@ def words(vectors: Vectors) -> np.ndarray:
 def on_gpu(dots: Dots, vectors: Vectors) -> np.ndarray:
     """a . b + c of each vector on the current GPU: (count,) codes of the format of c. Raises as `ceilings.launch`."""
     given = torch.from_numpy(words(vectors).view(np.int32)).cuda()
-    blocks = -(-len(vectors.c) // PER_WARP)
+    blocks = cdiv(len(vectors.c), PER_WARP)
     out = torch.full((blocks * PER_WARP,), -1, dtype=torch.int32, device="cuda")
     ceilings.launch(dots.kernel, given, out, 1, blocks)
     return out.cpu().numpy().view(np.uint32)[: len(vectors.c)].astype(vectors.c.dtype)

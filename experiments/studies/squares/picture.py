@@ -20,6 +20,7 @@ from experiments.publish.drawing.sheet import Sheet
 from experiments.records import frames, store
 from experiments.records.controls import CONTROL, Controls, explained
 from gemm_ref import DIALECTS
+from gemm_ref.launch import cdiv
 
 
 def draw(folder: Path) -> Iterator[style.Picture]:
@@ -55,7 +56,7 @@ def _over_sizes(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Fig
     on_gpu = bool(rungs)
     panels = rungs or style.rungs_of(timed)
     columns = min(4, len(panels))
-    lines = -(-len(panels) // columns)
+    lines = cdiv(len(panels), columns)
     subtitle = (
         "median, with a bar from the 20th to the 80th percentile; ×: a size that is no power of two; grey: cuBLAS"
     )

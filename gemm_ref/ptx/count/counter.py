@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from gemm_ref.launch import Launch
+from gemm_ref.launch import Launch, cdiv
 from gemm_ref.ptx.core.events import Access, KernelInfo, Observer
 from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.core.memory import GlobalMemory
@@ -204,7 +204,7 @@ def _measure(access: Access, addresses: np.ndarray, active: np.ndarray) -> tuple
         numbers |= {"wavefronts": int(taken.sum()), "ideal": int(ideal.sum())}
     else:
         numbers["sectors"] = int(taken.sum())
-        ideal = np.minimum(taken, -(-active.sum(axis=1) * access.size // SECTOR))
+        ideal = np.minimum(taken, cdiv(active.sum(axis=1) * access.size, SECTOR))
     over = np.where(takes_part, taken - ideal, -1)
     worst = len(over) - 1 - int(np.argmax(over[::-1]))
     return numbers, int(over[worst]), worst

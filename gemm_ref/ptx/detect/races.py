@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemm_ref.launch import cdiv
 from gemm_ref.ptx.core.events import Access, BulkAccess
 from gemm_ref.ptx.detect.finding import RACE, Scene
 from gemm_ref.ptx.detect.gpu_order import ATOMIC
@@ -65,7 +66,7 @@ class Shadow:
 
     def __init__(self, size: int) -> None:
         self.width = WIDEST
-        elements = -(-size // WIDEST)
+        elements = cdiv(size, WIDEST)
         self.writer, self.reader, self.other_reader = Mark(elements), Mark(elements), Mark(elements)
         self.in_flight = np.zeros(elements, bool)  # the target of an asynchronous copy that was not waited for
         self.being_read = np.zeros(elements, np.int32)  # asynchronous reads that were not waited for

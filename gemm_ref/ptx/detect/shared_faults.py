@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gemm_ref.launch import cdiv
 from gemm_ref.ptx.core.events import Access, BulkAccess
 from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.detect.finding import EARLY, RACE, UNWRITTEN, Scene
@@ -31,7 +32,7 @@ class SharedFaults(Races):
     def __init__(self, machine: Lanes, scene: Scene, order: Order) -> None:
         self._order = order
         self._size = machine.shared.size
-        self._pitch = -(-self._size // WIDEST) * WIDEST  # of a block's part of the shadow, in bytes
+        self._pitch = cdiv(self._size, WIDEST) * WIDEST  # of a block's part of the shadow, in bytes
         super().__init__(scene, Shadow(self._pitch * order.blocks))
 
     def on_access(self, access: Access) -> None:

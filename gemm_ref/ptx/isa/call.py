@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gemm_ref.launch import cdiv
 from gemm_ref.ptx.core.calls import LocalVariable
 from gemm_ref.ptx.core.decode import Decoder, expect
 from gemm_ref.ptx.core.machine import Control, Machine, Mask
@@ -110,7 +111,7 @@ class _Values:
 
     def _take(self, kind: str) -> int | float:
         dtype = DTYPES[kind]
-        first = -(-self._at // dtype.itemsize) * dtype.itemsize
+        first = cdiv(self._at, dtype.itemsize) * dtype.itemsize
         self._at = first + dtype.itemsize
         return np.frombuffer(self._data.tobytes(), np.uint8)[first : self._at].copy().view(dtype)[0].item()
 

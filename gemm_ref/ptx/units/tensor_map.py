@@ -14,6 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from gemm_ref.launch import cdiv
+
 SWIZZLES = (0, 32, 64, 128)  # bytes of the span in which 16-byte pieces change places; 0 for none
 MAX_RANK = 5
 MAX_SIZE = 1 << 32  # elements along a dimension
@@ -82,7 +84,7 @@ class TensorMap:
     def stored_columns(self) -> int:
         """Elements of a row that a store may write: whole pieces."""
         piece = PIECE // self.element_size
-        return -(-self.sizes[0] // piece) * piece
+        return cdiv(self.sizes[0], piece) * piece
 
     def _check(self) -> None:
         rank, item, inner = len(self.sizes), self.element_size, self.box[0] * self.element_size if self.box else 0

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gemm_ref.launch import cdiv
 from gemm_ref.ptx.core.events import BulkAccess
 from gemm_ref.ptx.core.machine import Machine, Mask, Pending, RegisterInFlight
 from gemm_ref.ptx.core.schedule import Unit
@@ -82,7 +83,7 @@ class Warpgroups(Unit):
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._per_block = -(-machine.launch.threads // WARPGROUP)
+        self._per_block = cdiv(machine.launch.threads, WARPGROUP)
         self._group_of_lane = machine.block_index * self._per_block + machine.thread_of_lane // WARPGROUP
         count = int(self._group_of_lane[-1]) + 1
         self._first = np.searchsorted(self._group_of_lane, np.arange(count))  # each one's first lane

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from gemm_ref import ptx
+from gemm_ref.launch import cdiv
 from gemm_ref.sass import tools
 from gemm_ref.sass.listing import parse
 from gemm_ref.toolchain import run_nvcc
@@ -54,7 +55,7 @@ def matrix(
 ) -> tuple[torch.Tensor, int]:
     """Numbers in memory as the layout says, with NaN between the rows; and the stride."""
     outer, inner = (rows, columns) if layout == "row" else (columns, rows)
-    stride = -(-inner // PAD[kind]) * PAD[kind] + PAD[kind]
+    stride = cdiv(inner, PAD[kind]) * PAD[kind] + PAD[kind]
     memory = torch.full((outer, stride), float("nan"), dtype=DTYPES[kind])
     memory[:, :inner] = torch.from_numpy(numbers(rng, outer, inner))
     return memory, stride
