@@ -20,7 +20,7 @@ class KernelCell:
 
     note: str = ""
     variant: str = ""  # whose speed it is
-    row: Any = None
+    row: Any = None  # of the CSV
     gain: float | None = None  # its speed as a multiple of the rung's below, in the same dialect
 
     @property

@@ -13,6 +13,7 @@ import torch
 import gemm_ref
 from experiments.publish import blocks, pictures
 from experiments.publish.drawing import style
+from experiments.publish.numbers import format_number
 from experiments.records import store
 from experiments.records.contenders import contenders
 from gemm_ref.baselines import BASELINES, CUTLASS_PACKAGE, cutlass
@@ -203,7 +204,7 @@ def test_a_row_of_its_own_in_the_table_and_the_plot(tmp_path):
     store.save(tmp_path, "ladder", rows, ENVIRONMENT)
     at_size = store.read(tmp_path, "ladder")
     assert style.rungs_of(at_size)[-1] == "cutlass_simt"
-    speed = style.number(at_size[at_size["stage"] == "cutlass_simt"].iloc[0].tflops)
+    speed = format_number(at_size[at_size["stage"] == "cutlass_simt"].iloc[0].tflops)
     table = blocks.block("ladder", tmp_path)
     assert f"| CUTLASS SIMT | {BASELINES['cutlass_simt'].idea} | {speed} (100%) |" in table
     svg = next(path for path in pictures.save("ladder", tmp_path, tmp_path) if path.name == "ladder_tflops.svg")

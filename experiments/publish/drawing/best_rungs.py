@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from experiments.publish.drawing import maps, style
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_short_percent
 from experiments.records import frames
 from experiments.records.controls import MARK, Controls, explained
 from gemm_ref import DIALECTS
@@ -45,7 +46,7 @@ def over_shapes(timed: pd.DataFrame, named: Mapping[str, Sizes], controls: Contr
     trusted, _, _ = _best(controls.passed(timed), list(named.values()), " ", who)
     means = np.exp(pd.DataFrame(np.log(trusted)).mean().to_numpy())
     shares = np.vstack([shares, means])
-    texts = np.vstack([texts, ["" if np.isnan(mean) else style.percent(mean) for mean in means]])
+    texts = np.vstack([texts, ["" if np.isnan(mean) else format_short_percent(mean) for mean in means]])
     rows = [*named, "geometric mean" + f", without {MARK}" * any(MARK in name for name in named)]
     size, title = (style.WIDTH, 2.8 + 0.2 * len(shares)), "The best rung at real-world shapes, on tensor cores"
     sheet = _sheet(size, title, caption, timed, *named)
@@ -81,7 +82,7 @@ def _best(
         place = places[row.m, row.n, row.k], who.index((row.math, row.dialect))
         shares[place] = 100 * row.vs_cublas
         name = f"{row.stage[:3]}{joint}" if titles[row.math] == row.math else ""
-        texts[place] = name + style.percent(shares[place])
+        texts[place] = name + format_short_percent(shares[place])
     return shares, texts, who
 
 

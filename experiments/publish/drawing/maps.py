@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from experiments.publish.drawing import style
+from experiments.publish.numbers import format_short_percent
 from gemm_ref import DIALECTS
 
 _ORANGE = ("#fee4c4", "#fdbf87", "#f4984f", "#e37120")  # lightest first
@@ -99,7 +100,7 @@ def share_map(
 ) -> None:
     """Draw shares of cuBLAS in % (rows, columns); `texts`, of a `size`, are in place of the numbers, where given."""
     if texts is None:
-        texts = np.array([[style.percent(value) for value in line] for line in shares], dtype=object)
+        texts = np.array([[format_short_percent(value) for value in line] for line in shares], dtype=object)
     draw(ax, np.round(shares), texts, rows, columns, SHARE, 6.5 if len(columns) > 14 else size)
 
 

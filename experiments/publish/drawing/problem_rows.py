@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from experiments.publish.drawing import maps, style
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_short_percent
 from experiments.records import frames, workloads
 from experiments.records.controls import Controls, explained
 
@@ -45,7 +46,7 @@ def mark_fastest(
         own = frames.at(rows, shape.sizes)
         for row in own.loc[own.groupby("dialect")["median_us"].idxmin()].itertuples():
             ax.plot(share(row), y, ls="", **style.look_of(row.dialect).overlaid(0.75), zorder=3)
-            texts[y, row.dialect] = f"{style.percent(share(row))}%{suffix(row)}"
+            texts[y, row.dialect] = f"{format_short_percent(share(row))}%{suffix(row)}"
     ax.figure.canvas.draw()  # limits and places are final
     style.columns(ax, texts, width, size=7.5)
 

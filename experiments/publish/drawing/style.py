@@ -282,18 +282,6 @@ def _in_palette(image: io.BytesIO) -> bytes:
     return small.getvalue()
 
 
-def number(value: float) -> str:
-    """Three significant digits, without an exponent for the sizes that occur in tables and plots."""
-    return f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}"
-
-
-def percent(value: float) -> str:
-    """A share in % as a cell has it: no decimals from 10 on, one below; nothing for NaN."""
-    if np.isnan(value):
-        return ""
-    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
-
-
 def legible(colour: str) -> str:
     """The colour, nearer to the ink: for a text that is read on the light page and on the dark one."""
     return to_hex(0.38 * np.array(to_rgb(colour)) + 0.62 * np.array(to_rgb(INK)))

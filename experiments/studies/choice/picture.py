@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from experiments.publish.drawing import style
 from experiments.publish.drawing.problem_rows import mark_fastest, problem_rows
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_fixed
 from experiments.records import frames, store, workloads
 from experiments.records.controls import Controls
 from gemm_ref import DIALECTS
@@ -64,6 +65,6 @@ def _predicted(own: pd.DataFrame, caption: str) -> Figure:
         ax.set(xscale="log", yscale="log", xlabel="measured µs, log scale")
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
-        ax.set_title(f"{DIALECTS[dialect].title}: {off:.0f}% off, median", size=9.5)
+        ax.set_title(f"{DIALECTS[dialect].title}: {format_fixed(off)}% off, median", size=9.5)
     axes[0].set_ylabel("predicted µs, log scale")
     return sheet.fit()

@@ -13,6 +13,7 @@ import gemm_ref
 from experiments.publish.drawing import style
 from experiments.publish.drawing.labels import beside
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_short_percent
 from experiments.records import frames, store
 from experiments.records.rows import PASS, SKIPPED
 
@@ -59,7 +60,7 @@ def _largest(passed: pd.DataFrame) -> str:
     share = 100 * passed["bound_share"].max()
     exact = (passed.loc[passed["inputs"] == "integers", "bound_share"] == 0).all()
     words = " on integer inputs there is none" if exact and (passed["inputs"] == "integers").any() else ""
-    return f"the largest error is {style.percent(share)}% of what is allowed" + (f";{words}" if words else "")
+    return f"the largest error is {format_short_percent(share)}% of what is allowed" + (f";{words}" if words else "")
 
 
 def _failures(run: pd.DataFrame) -> Iterator[str]:

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from experiments.publish.drawing import style
 from experiments.publish.drawing.labels import Spot, around
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_fixed
 from experiments.records import environment, frames, store
 from experiments.records.controls import explained, size_name
 from gemm_ref import DIALECTS
@@ -98,7 +99,7 @@ def _lines(frame: pd.DataFrame, timed: bool, caption: str) -> Figure:
     rows = style.rungs_of(frame)
     found = {(rows.index(row.stage), row.dialect): row for row in frame.itertuples()}
     texts = {(y, dialect): style.absent(stage, dialect) for y, stage in enumerate(rows) for dialect in DIALECTS}
-    texts |= {bar: f"{row.own_lines:.0f}" for bar, row in found.items()}
+    texts |= {bar: format_fixed(row.own_lines) for bar, row in found.items()}
     subtitle = "the kernel's own, and lighter the files that rungs share;\ncomments and blank lines are not counted"
     said = "" if timed else "no speeds were measured here, so lines stand alone · "
     caption = style.with_absent(f"{said}numbers: own lines · {caption}", texts.values())

@@ -14,6 +14,7 @@ from matplotlib.ticker import LogLocator
 import gemm_ref
 from experiments.publish.drawing import style
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_fixed
 from experiments.records import frames, store
 from experiments.records.rows import HARDWARE
 from gemm_ref import DIALECTS
@@ -88,7 +89,7 @@ def _against_speed(ax: Axes, frame: pd.DataFrame) -> None:
     ax.set(xscale="log", yscale="log", ylabel="||C - oracle|| / ||oracle||, log scale")
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     style.plain(ax.xaxis)
-    ax.set_xlabel(f"TFLOP/s at M = N = K = {frame['m_y'].max():.0f}, log scale", size=9)
+    ax.set_xlabel(f"TFLOP/s at M = N = K = {format_fixed(frame['m_y'].max())}, log scale", size=9)
 
 
 def _look(row) -> dict:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from experiments.publish.drawing import style
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_fixed
 from experiments.records import frames, store
 from experiments.records.controls import CONTROL
 from experiments.records.rows import BURST, SUSTAINED
@@ -64,7 +65,7 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
             ax.barh(y, own, height=0.17, color=colour, label=kind, lw=0)
             for place, value in zip(y, own, strict=True):
                 if not np.isnan(value):
-                    text = f"{value:.2f}" if value < 10 else f"{value:.0f}"
+                    text = format_fixed(value, 2) if value < 10 else format_fixed(value)
                     ax.annotate(text, (value, place), (3, 0), textcoords="offset points", va="center", size=6.5)
         ax.set_title(title, size=9)
         ax.set_xmargin(0.16)

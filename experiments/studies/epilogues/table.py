@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.publish import markdown
-from experiments.publish.drawing import style
-from experiments.publish.markdown import NOT_MEASURED
+from experiments.publish.numbers import format_change, format_number
+from experiments.publish.table import Table
+from experiments.publish.wording import NOT_MEASURED
 from experiments.records import frames, store
 from experiments.records.controls import CONTROL, Controls, explained
 from gemm_ref import DIALECTS
@@ -29,9 +29,9 @@ def block(name: str, published: Path) -> str:
             if row.empty:
                 cells.append("–")
             elif form == "plain":
-                cells.append(f"{style.number(row.iloc[0]['median_us'])} µs")
+                cells.append(f"{format_number(row.iloc[0]['median_us'])} µs")
             else:
-                cells.append(f"{100 * row.iloc[0]['over_plain'] - 100:+.1f}%")
+                cells.append(format_change(row.iloc[0]["over_plain"]))
         lines.append([math, f"{m} × {n} × {k}{controls.mark(math=math, m=m, n=n, k=k)}", form, *cells])
     dialects = [dialect.title for dialect in DIALECTS.values()]
     head = ["mode", "M × N × K", "what is asked for", *dialects, "cuBLASLt", "in turn"]
@@ -40,5 +40,5 @@ def block(name: str, published: Path) -> str:
         "rounds; in turn: cuBLAS's product, then kernels of torch."
     )
     caption = frames.with_modes(store.caption(frame, published), frames.maths_of(frame))
-    table = markdown.table(head, lines, words=3)
+    table = Table.of(head, lines, 3).to_markdown()
     return f"{table}\n\n{said} {explained(caption, table)}."

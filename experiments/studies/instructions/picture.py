@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from experiments.publish.drawing import style
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_short_percent
 from experiments.records import environment, store
 from experiments.records.compiled import MAIN_ARCHITECTURE, at_one_size, beside_measured, defaults
 from experiments.studies.instructions.waits import waits
@@ -70,7 +71,7 @@ def _mix(frame: pd.DataFrame, caption: str) -> Figure:
             share = 100 * sum(getattr(row, kind) for kind in kinds) / row.instructions
             ax.barh(y, share, left=left, height=0.2, color=COLOURS[group], lw=0)
             left += share
-        texts[rungs.index(row.stage), row.dialect] = f"{style.percent(100 * row.ffma_share)}%"
+        texts[rungs.index(row.stage), row.dialect] = f"{format_short_percent(100 * row.ffma_share)}%"
     ax.set_xlim(0, 100)
     ax.set_xlabel("% of the instructions of one trip")
     sheet.place(0.72, 0.45, left=0.165, right=0.785)

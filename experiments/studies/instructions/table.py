@@ -9,9 +9,10 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments.publish import markdown
 from experiments.publish.drawing import style
-from experiments.publish.markdown import NOT_MEASURED
+from experiments.publish.numbers import format_fixed
+from experiments.publish.table import Table
+from experiments.publish.wording import NOT_MEASURED, kernel_name, name_defaults
 from experiments.records import compiled, environment, store
 from experiments.records.compiled import MAIN_ARCHITECTURE
 from gemm_ref import DIALECTS
@@ -58,13 +59,15 @@ def block(name: str, published: Path) -> str:
 def _side_by_side(frame: pd.DataFrame) -> str:
     """A line per rung; in each cell a number for each dialect."""
     columns: dict[str, Callable[..., str]] = {
-        "registers": lambda row: f"{row.registers:.0f}",
-        "spilled bytes": lambda row: f"{row.spill_bytes:.0f}",
-        "blocks per SM": lambda row: f"{row.blocks_per_sm:.0f}",
-        "multiply-adds, %": lambda row: f"{100 * row.ffma_share:.1f}",
+        "registers": lambda row: format_fixed(row.registers),
+        "spilled bytes": lambda row: format_fixed(row.spill_bytes),
+        "blocks per SM": lambda row: format_fixed(row.blocks_per_sm),
+        "multiply-adds, %": lambda row: format_fixed(100 * row.ffma_share, 1),
         "bytes a shared read": _bytes_a_shared_read,
-        "integer per 100 multiply-adds": lambda row: f"{_per_100(row, row.integer):.1f}",
-        "clocks per FFMA, least": lambda row: "–" if pd.isna(row.port_clocks) else f"{row.port_clocks / row.ffma:.2f}",
+        "integer per 100 multiply-adds": lambda row: format_fixed(_per_100(row, row.integer), 1),
+        "clocks per FFMA, least": lambda row: (
+            "–" if pd.isna(row.port_clocks) else format_fixed(row.port_clocks / row.ffma, 2)
+        ),
     }
     rows = []
     for stage in style.rungs_of(frame):
@@ -73,8 +76,8 @@ def _side_by_side(frame: pd.DataFrame) -> str:
             " / ".join(text(own[dialect]) if dialect in own else "–" for dialect in DIALECTS)
             for text in columns.values()
         ]
-        rows.append([f"`{stage}` {markdown.defaults(gemm_ref.get_stage(stage))}".strip(), *cells])
-    return markdown.table(["rung", *columns], rows)
+        rows.append([f"`{stage}` {name_defaults(gemm_ref.get_stage(stage))}".strip(), *cells])
+    return Table.of(["rung", *columns], rows).to_markdown()
 
 
 def _in_full(reading: _Reading, frame: pd.DataFrame) -> str:
@@ -90,15 +93,17 @@ def _in_full(reading: _Reading, frame: pd.DataFrame) -> str:
                 return NOT_MEASURED
             row = next(own.itertuples())
             groups = [sum(getattr(row, kind) for kind in kinds) for kinds in GROUPS.values()]
-            counts = [f"{_per_100(row, count):.1f}" for count in (row.instructions, *groups)]
+            counts = [format_fixed(_per_100(row, count), 1) for count in (row.instructions, *groups)]
             own_variant = "" if variant in (DEFAULT_VARIANT, reading.variant) else f" {variant}"
             name = DIALECTS[dialect].title + own_variant + (f", {arch}" if several else "")
-            rows.append([name, f"{row.registers:.0f}", f"{row.spill_bytes:.0f}", f"{row.k_per_trip:g}", *counts])
+            rows.append(
+                [name, format_fixed(row.registers), format_fixed(row.spill_bytes), f"{row.k_per_trip:g}", *counts]
+            )
     variant = f" {reading.variant}" if reading.variant else ""
     where = "" if several else f" on {reading.archs[0]}"
     said = f"`{reading.stage}`{variant}{where}: instructions for 100 multiply-adds, by what they do."
     head = ["kernel", "registers", "spilled bytes", "k per trip", "all", *GROUPS]
-    return f"{markdown.table(head, rows)}\n\n{said}"
+    return f"{Table.of(head, rows).to_markdown()}\n\n{said}"
 
 
 def _tensor_cores(frame: pd.DataFrame) -> str:
@@ -111,17 +116,17 @@ def _tensor_cores(frame: pd.DataFrame) -> str:
     for stage in gemm_ref.stages_in(_MMA_MATH):
         for dialect in stage.dialects:
             variant = stage.find_variant(DEFAULT_VARIANT, dialect)
-            kernel = f"{markdown.named(stage.id, variant)} {DIALECTS[dialect].title}"
+            kernel = f"{kernel_name(stage.id, variant)} {DIALECTS[dialect].title}"
             own = frame[(frame["stage"] == stage.id) & (frame["dialect"] == dialect) & (frame["variant"] == variant)]
             if own.empty:
                 rows.append([kernel, NOT_MEASURED, *[""] * (len(head) - 2)])
                 continue
             row = next(own.itertuples())
             counts = [row.instructions, *(sum(getattr(row, kind) for kind in kinds) for kinds in groups.values())]
-            each = [f"{count * _MMA_K / row.k_per_trip:.1f}" for count in counts]
-            rows.append([kernel, f"{row.registers:.0f}", f"{row.threads:.0f}", *each])
+            each = [format_fixed(count * _MMA_K / row.k_per_trip, 1) for count in counts]
+            rows.append([kernel, format_fixed(row.registers), format_fixed(row.threads), *each])
     said = f"{_MMA_MATH} on {MAIN_ARCHITECTURE}, each dialect's default variant: instructions that a thread executes "
-    return f"{markdown.table(head, rows)}\n\n{said}for {_MMA_K} of k of its block's tile, by what they do."
+    return f"{Table.of(head, rows).to_markdown()}\n\n{said}for {_MMA_K} of k of its block's tile, by what they do."
 
 
 def _per_100(row, count: float) -> float:
@@ -132,4 +137,4 @@ def _bytes_a_shared_read(row) -> str:
     reads = sum(getattr(row, kind) for kind in GROUPS["shared read"])
     if not reads:
         return "–"
-    return f"{row.flop_per_trip / 2 / row.ffma_per_lds_byte / reads:.1f}"
+    return format_fixed(row.flop_per_trip / 2 / row.ffma_per_lds_byte / reads, 1)

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from experiments.publish.drawing import style
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_percent
 from experiments.records.compiled import error
 from gemm_ref.sass.schedule import REASONS
 
@@ -28,7 +29,7 @@ def waits(frame: pd.DataFrame, caption: str) -> Figure:
     worst = frame.loc[off.idxmax()]
     subtitle = (
         f"clocks of a scheduler for each, worked out from the machine code; marks: measured at {worst.m:.0f}³\n"
-        f"they differ by {100 * off.median():.1f}% in the median, by {100 * off.max():.0f}% at most "
+        f"they differ by {format_percent(off.median(), 1)} in the median, by {format_percent(off.max(), 0)} at most "
         f"({style.kernel_name(worst.stage, worst.variant, worst.dialect)})"
     )
     size, title = (style.WIDTH, 2.3 + 0.46 * len(rows)), "What a multiply-add takes, and what it waits for"

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from experiments.publish.drawing import style
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_number, format_short_percent
 from experiments.records import frames, store
 from experiments.records.controls import explained, size_name
 from experiments.records.rows import SKIPPED
@@ -42,8 +43,8 @@ def _share(frame: pd.DataFrame, caption: str) -> Figure:
     rows, best = style.rungs_of(frame), frames.defaults(frame)
     texts = {(y, dialect): style.absent(stage, dialect) for y, stage in enumerate(rows) for dialect in DIALECTS}
     longest = {(rows.index(row.stage), row.dialect): 100 * row.vs_cublas for row in best.itertuples()}
-    texts |= {bar: f"{style.percent(share)}%" for bar, share in longest.items()}
-    low, high = (style.percent(100 * value) for value in (best["vs_cublas"].iloc[0], best["vs_cublas"].max()))
+    texts |= {bar: f"{format_short_percent(share)}%" for bar, share in longest.items()}
+    low, high = (format_short_percent(100 * value) for value in (best["vs_cublas"].iloc[0], best["vs_cublas"].max()))
     subtitle = f"fp32 at {size_name(frame)}: each dialect's best variant;\na notch in a bar is another variant"
     caption = style.with_absent(f"median of the ratios in a round · {caption}", texts.values())
     title, size = f"From {low}% to {high}% of cuBLAS, rung by rung", (style.NARROW, 1.75 + 0.34 * len(rows))
@@ -81,13 +82,13 @@ def _speed(frame: pd.DataFrame, caption: str) -> Figure:
             ax.annotate(_why_not(row), (0, y), (4, 0), **_NOTE)
             continue
         look = style.look_of(row.dialect)
-        texts[y, row.dialect] = style.number(row.tflops)
+        texts[y, row.dialect] = format_number(row.tflops)
         height = y + 0.25 * look.lane
         ax.plot(frames.spread(row), [height] * 2, color=look.colour, lw=3, alpha=0.45, solid_capstyle="butt", zorder=2)
         ax.plot(row.tflops, height, look.marker, color=look.colour, ms=5, zorder=3)
     reference = frame[frame["backend"] == "cublas"]
     if not reference.empty:
-        _line(ax, reference.iloc[0]["tflops"], f"cuBLAS {style.number(reference.iloc[0]['tflops'])}")
+        _line(ax, reference.iloc[0]["tflops"], f"cuBLAS {format_number(reference.iloc[0]['tflops'])}")
     style.columns(ax, texts, 0.6)
     return ax.figure
 

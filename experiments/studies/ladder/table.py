@@ -12,11 +12,11 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments.publish import markdown
 from experiments.publish.compilers import compiler_findings
-from experiments.publish.drawing import style
-from experiments.publish.kernels import default_row, gain, row_of
-from experiments.publish.markdown import NOT_MEASURED
+from experiments.publish.kernels import KernelCell, cell_of, default_row, row_of
+from experiments.publish.numbers import format_fixed, format_interval, format_number, format_ratio
+from experiments.publish.table import Table
+from experiments.publish.wording import NOT_MEASURED, kernel_name, name_defaults
 from experiments.records import environment, frames, stats, store, workloads
 from experiments.records.controls import Controls, explained
 from gemm_ref import DIALECTS
@@ -47,12 +47,12 @@ def rung(stage: Rung, published: Path) -> str:
     below = rungs[place - 1] if place else None
     against = "TFLOP/s (% of cuBLAS)"
     if below:
-        against += f", times `{below.id[:3]}` {markdown.defaults(below)}".rstrip()
+        against += f", times `{below.id[:3]}` {name_defaults(below)}".rstrip()
     rows = [
-        [variant, *(_cell(stage, variant, d, at_size) + _gain(below, stage, variant, d, at_size) for d in DIALECTS)]
+        [variant, *(_cell(stage, variant, dialect, at_size, below) for dialect in DIALECTS)]
         for variant in stage.variants
     ]
-    return markdown.table([against, *(dialect.title for dialect in DIALECTS.values())], rows)
+    return Table.of([against, *(dialect.title for dialect in DIALECTS.values())], rows).to_markdown()
 
 
 def _caption(at_size: pd.DataFrame, published: Path) -> str:
@@ -64,11 +64,6 @@ def _caption(at_size: pd.DataFrame, published: Path) -> str:
     return f"{said} {explained(environment.caption(runs), size)}."
 
 
-def _gain(below: Rung | None, stage: Rung, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
-    times = gain(below, stage, variant, dialect, at_size)
-    return "" if times is None else f", {style.number(times)}"
-
-
 def _deep(at_size: pd.DataFrame) -> str:
     """The six fastest kernels at one deep problem."""
     if at_size.empty:
@@ -76,13 +71,21 @@ def _deep(at_size: pd.DataFrame) -> str:
     rungs = at_size[at_size["dialect"] != ""].sort_values("median_us")
     lines = []
     for row in rungs.head(6).itertuples():
-        name = markdown.named(row.stage, row.variant)
-        interval = f"{row.vs_cublas_low:.3f} to {row.vs_cublas_high:.3f}"
-        lines.append([name, DIALECTS[row.dialect].title, f"{row.median_us:.1f}", f"{row.vs_cublas:.3f}", interval])
+        name = kernel_name(row.stage, row.variant)
+        interval = format_interval(row.vs_cublas_low, row.vs_cublas_high)
+        lines.append(
+            [
+                name,
+                DIALECTS[row.dialect].title,
+                format_fixed(row.median_us, 1),
+                format_fixed(row.vs_cublas, 3),
+                interval,
+            ]
+        )
     reference = at_size[at_size["backend"] == "cublas"].iloc[0]
     size = " x ".join(map(str, workloads.DEEP)) + Controls(at_size).mark()
-    said = explained(f"The six fastest at {size}; cuBLAS takes {reference.median_us:.1f} µs", size)
-    table = markdown.table(["rung", "dialect", "µs", "of cuBLAS", "95% interval"], lines, words=2)
+    said = explained(f"The six fastest at {size}; cuBLAS takes {format_fixed(reference.median_us, 1)} µs", size)
+    table = Table.of(["rung", "dialect", "µs", "of cuBLAS", "95% interval"], lines, 2).to_markdown()
     return f"{table}\n\n{said}."
 
 
@@ -92,8 +95,7 @@ def _ablation(at_size: pd.DataFrame) -> str:
     kernels = (s11, "wide"), (s11, "late"), (s11, "two_sets"), (s12, "one_set"), (s12, "wide")
     first, late, ahead, copied, both = (row_of(at_size, stage, variant, "cuda") for stage, variant in kernels)
     of_first, of_late, of_ahead, of_copied, of_both = (
-        f"{markdown.named(stage.id[:3], variant)}: {_cell(stage, variant, 'cuda', at_size)}"
-        for stage, variant in kernels
+        f"{kernel_name(stage.id[:3], variant)}: {_cell(stage, variant, 'cuda', at_size)}" for stage, variant in kernels
     )
     head = ["slices", "fragments read when needed", "one k ahead", "reading ahead is worth"]
     lines = [
@@ -108,47 +110,40 @@ def _ablation(at_size: pd.DataFrame) -> str:
         f"CUDA, tiles of {tile.BLOCK_M} x {tile.BLOCK_N} x {tile.BLOCK_K}: TFLOP/s (% of cuBLAS), and the speed over "
         "the kernel without the change."
     )
-    return f"{markdown.table(head, lines, words=4)}\n\n{said}"
+    return f"{Table.of(head, lines, 4).to_markdown()}\n\n{said}"
 
 
 def _worth(old, new) -> str:
     """The speed of one row over another's with its interval, and the verdict; either may be missing."""
     ratio = frames.speedup(old, new)
-    if ratio is None:
-        return NOT_MEASURED
-    return f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}), {frames.verdict(old, new)}"
+    return f"{format_ratio(ratio)}, {frames.verdict(old, new)}" if ratio else NOT_MEASURED
 
 
 def _table(at_size: pd.DataFrame) -> str:
     lines = []
     for stage in gemm_ref.stages_in("fp32"):
         for index, variant in enumerate(stage.variants):
-            name = markdown.named(stage.id, variant)
+            name = kernel_name(stage.id, variant)
             cells = [_cell(stage, variant, dialect, at_size) for dialect in DIALECTS]
             lines.append([name, "" if index else stage.idea, *cells])
     for row in at_size[at_size["backend"] == "cutlass"].itertuples():
         baseline = BASELINES[row.stage]
-        lines.append([baseline.title, baseline.idea, _speed(row), "", ""])
+        lines.append([baseline.title, baseline.idea, KernelCell(row=row).speed, "", ""])
     reference = at_size[at_size["backend"] == "cublas"]
     if not reference.empty:
-        speed = f"{style.number(reference.iloc[0].tflops)} TFLOP/s"
+        speed = f"{format_number(reference.iloc[0].tflops)} TFLOP/s"
         lines.append(["cuBLAS", "the vendor's library, in IEEE fp32", speed, "", ""])
-    return markdown.table(["rung", "idea", *(dialect.title for dialect in DIALECTS.values())], lines, words=2)
+    return Table.of(["rung", "idea", *(dialect.title for dialect in DIALECTS.values())], lines, 2).to_markdown()
 
 
-def _cell(stage: Rung, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
-    if dialect not in stage.dialects:
-        return "no kernel: see below" if dialect in compiler_findings(stage) else "no kernel"
-    if variant not in stage.variants_in(dialect):
-        return "–"
-    row = row_of(at_size, stage, variant, dialect)
-    return NOT_MEASURED if row is None else _speed(row)
-
-
-def _speed(row) -> str:
-    """TFLOP/s, and % of cuBLAS where that was measured."""
-    share = "" if pd.isna(row.vs_cublas) else f" ({style.number(100 * row.vs_cublas)}%)"
-    return f"{style.number(row.tflops)}{share}"
+def _cell(stage: Rung, variant: str, dialect: str, at_size: pd.DataFrame, below: Rung | None = None) -> str:
+    """TFLOP/s, % of cuBLAS and, with `below`, the gain over that rung; or why there is none."""
+    cell = cell_of(at_size, stage, variant, dialect, below)
+    if cell.row is None:
+        return cell.note + (
+            ": see below" if dialect not in stage.dialects and dialect in compiler_findings(stage) else ""
+        )
+    return cell.speed if cell.gain is None else f"{cell.speed}, {format_number(cell.gain)}"
 
 
 def _not_faster(at_size: pd.DataFrame) -> str:
@@ -165,8 +160,8 @@ def _not_faster(at_size: pd.DataFrame) -> str:
             if verdict == stats.FASTER:
                 continue
             said = "is not known to beat" if verdict == stats.UNSURE else "does not beat"
-            speed = f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) of its speed" if ratio else "no interval"
-            who, other = markdown.named(rung.id, new.variant), markdown.named(below.id, old.variant)
+            speed = f"{format_ratio(ratio)} of its speed" if ratio else "no interval"
+            who, other = kernel_name(rung.id, new.variant), kernel_name(below.id, old.variant)
             lines.append(f"- {who} {said} {other} in {DIALECTS[dialect].title}: {speed}, {verdict}.")
     if not lines:
         return ""

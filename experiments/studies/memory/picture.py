@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from experiments.publish.drawing import maps, style
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_number
 from experiments.records import environment, frames, store, traffic
 from experiments.records.controls import size_name
 from experiments.records.rows import HARDWARE, PASS
@@ -180,4 +181,4 @@ def _mark(ax: Axes, row, y: float, value: float) -> None:
         ax.plot(value, y, look.marker, color=look.colour, zorder=2, **style.OTHER)
         return
     ax.plot(value, y, look.marker, color=look.colour, ms=5, zorder=3)
-    ax.annotate(style.number(value), (0.985, y), xycoords=("axes fraction", "data"), va="center", ha="right", size=8)
+    ax.annotate(format_number(value), (0.985, y), xycoords=("axes fraction", "data"), va="center", ha="right", size=8)

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments.publish import markdown
-from experiments.publish.drawing import style
+from experiments.publish.numbers import format_fixed, format_number
+from experiments.publish.table import Table
+from experiments.publish.wording import NOT_MEASURED, kernel_name, name_defaults
 from experiments.records import environment, store, traffic
 from experiments.records.rows import HARDWARE
 from gemm_ref import DIALECTS
@@ -27,28 +28,28 @@ def block(name: str, published: Path) -> str:
 def _requests(frame: pd.DataFrame, published: Path) -> str:
     """A line per rung: FLOP per byte of shared memory and of the sectors asked for; default variants."""
     if frame.empty:
-        return markdown.NOT_MEASURED
+        return NOT_MEASURED
     table = traffic.totals(traffic.best_view(frame)).set_index(["stage", "variant", "dialect"])
     lines = []
     for stage in gemm_ref.stages_in("fp32"):
         keys = [(stage.id, stage.find_variant("default", dialect), dialect) for dialect in stage.dialects]
         cells = [
-            " / ".join("–" if pd.isna(each) else style.number(each) for each in own.reindex(keys))
+            " / ".join("–" if pd.isna(each) else format_number(each) for each in own.reindex(keys))
             for own in (table["shared_intensity"], table["l2_intensity"])
         ]
-        lines.append([f"`{stage.id}` {markdown.defaults(stage)}".strip(), *cells])
+        lines.append([f"`{stage.id}` {name_defaults(stage)}".strip(), *cells])
     m, n, k = table.iloc[0][["m", "n", "k"]]
     caption = environment.compilers_caption(store.runs_of(frame[frame["view"] == COMPILED], published))
     said = f"CUDA / Triton / Gluon at {m} x {n} x {k}, as compiled. {caption}."
     head = ["rung", "FLOP per byte of shared memory", "FLOP per byte asked of global memory"]
-    return f"{markdown.table(head, lines)}\n\n{said}"
+    return f"{Table.of(head, lines).to_markdown()}\n\n{said}"
 
 
 def _hardware(frame: pd.DataFrame, published: Path) -> str:
     """How many launches agree in every count, and the counts of those that do not."""
     table = traffic.confirmed(frame)
     if table.empty:
-        return markdown.NOT_MEASURED
+        return NOT_MEASURED
     ratios = table.xs("ratio", axis=1, level=1)
     off = float(np.nanmax(np.abs(ratios.to_numpy(dtype=float) - 1)))
     agrees = (ratios.isna() | (ratios == 1)).all(axis=1)
@@ -57,10 +58,10 @@ def _hardware(frame: pd.DataFrame, published: Path) -> str:
     for key, row in table[~agrees].iterrows():
         stage, variant, _, dialect = key[:4]
         second = ", second kernel" if key[-1] == 2 else ""
-        name = f"{markdown.named(stage, variant)} {DIALECTS[dialect].title}{second}"
+        name = f"{kernel_name(stage, variant)} {DIALECTS[dialect].title}{second}"
         lines.append([name, *(_counts(row[what]) for what in ratios.columns)])
     head = ["kernel", *(f"{space} {traffic.TITLES[space, kind]}" for space, kind in ratios.columns)]
-    differing = markdown.table(head, lines) if lines else ""
+    differing = Table.of(head, lines).to_markdown() if lines else ""
     caption = f"{store.caption(frame[frame['view'] == HARDWARE], published)}."
     return "\n\n".join(filter(None, [said, differing, caption]))
 
@@ -69,5 +70,5 @@ def _counts(cell: pd.Series) -> str:
     """What was counted, and what was predicted where that is something else."""
     if pd.isna(cell["ratio"]):
         return "–"
-    predicted = "" if cell["ratio"] == 1 else f" ({cell['predicted']:.0f} predicted)"
-    return f"{cell['counted']:.0f}{predicted}"
+    predicted = "" if cell["ratio"] == 1 else f" ({format_fixed(cell['predicted'])} predicted)"
+    return f"{format_fixed(cell['counted'])}{predicted}"

@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 
 from experiments.publish.drawing import maps, style
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_fixed
 from experiments.records import store
 from experiments.records.controls import CONTROL, Controls, explained
 
@@ -119,4 +120,4 @@ def _rungs(frame: pd.DataFrame, caption: str) -> Figure:
 
 
 def _title(stage: str, variant: str, warps: float) -> str:
-    return style.label_of(stage, variant, " · ") + f"\n{warps:.0f} warps a scheduler"
+    return style.label_of(stage, variant, " · ") + f"\n{format_fixed(warps)} warps a scheduler"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments.publish import markdown
-from experiments.publish.drawing import style
-from experiments.publish.markdown import NOT_MEASURED
+from experiments.publish.numbers import format_fixed, format_percent
+from experiments.publish.table import Table
+from experiments.publish.wording import NOT_MEASURED
 from experiments.records import compiled, frames, store
 from experiments.records.controls import Controls, explained
 from gemm_ref import DIALECTS
@@ -43,10 +43,10 @@ def _loops(frame: pd.DataFrame) -> str:
     frame = frame[frame["form"].isin(_TOLD)]
     for (stage, form, variant), own in frame.groupby(["stage", "form", "variant"], sort=False):
         clocks = own.set_index("warps")["clocks"]
-        cells = [f"{clocks[warps]:.2f}" if warps in clocks.index else "" for warps in (1, 2)]
+        cells = [format_fixed(clocks[warps], 2) if warps in clocks.index else "" for warps in (1, 2)]
         kept = "kept: " if form == _KEPT else ""
-        lines.append([stage, kept + variant, f"{own['predicted'].iloc[0]:.2f}", *cells])
-    return markdown.table(["instruction", "its registers", "predicted", "1 warp", "2 warps"], lines, words=2)
+        lines.append([stage, kept + variant, format_fixed(own["predicted"].iloc[0], 2), *cells])
+    return Table.of(["instruction", "its registers", "predicted", "1 warp", "2 warps"], lines, 2).to_markdown()
 
 
 def _blocks_per_sm(published: Path) -> str:
@@ -60,10 +60,10 @@ def _blocks_per_sm(published: Path) -> str:
         cells = []
         for row in own.sort_values("variant").itertuples():
             key = stage, row.variant, dialect
-            share = f"{100 * speed[key]:.1f}%" if key in speed.index else NOT_MEASURED
-            cells += [f"{row.blocks_per_sm:.0f}", f"{row.port_clocks / row.ffma:.2f}", share]
+            share = format_percent(speed[key], 1) if key in speed.index else NOT_MEASURED
+            cells += [format_fixed(row.blocks_per_sm), format_fixed(row.port_clocks / row.ffma, 2), share]
         lines.append([f"`{stage[:3]}` {DIALECTS[dialect].title}", *cells])
-    return markdown.table(head, lines) if lines else NOT_MEASURED
+    return Table.of(head, lines).to_markdown() if lines else NOT_MEASURED
 
 
 def _rung(frame: pd.DataFrame, stage: str, caption: str) -> str:
@@ -75,15 +75,15 @@ def _rung(frame: pd.DataFrame, stage: str, caption: str) -> str:
             by_warps = {row.warps: row for row in rows.itertuples()}
             speeds = [_speed(by_warps[warps]) if warps in by_warps else "" for warps in (2, 4)]
             first = next(rows.itertuples())
-            lines.append([variant, form, f"{first.registers:.0f}", f"{first.predicted:.2f}", *speeds])
+            lines.append([variant, form, format_fixed(first.registers), format_fixed(first.predicted, 2), *speeds])
     size = f"{frame['m'].iloc[0]}{Controls(frame).mark()}"
     said = f"CUDA at M = N = K = {size}: clocks of a scheduler for each multiply-add, the least that reading registers"
     said += " takes and those measured, with % of cuBLAS"
     library = frame[frame["backend"] == "cublas"]["clocks"]
-    beside = f", which takes {library.iloc[0]:.2f}" if len(library) else ""
-    table = markdown.table(["variant", "text", "registers", "least", "alone", "two blocks"], lines, words=2)
+    beside = f", which takes {format_fixed(library.iloc[0], 2)}" if len(library) else ""
+    table = Table.of(["variant", "text", "registers", "least", "alone", "two blocks"], lines, 2).to_markdown()
     return f"{table}\n\n{said}{beside}. {explained(caption, size)}."
 
 
 def _speed(row) -> str:
-    return f"{row.clocks:.2f} ({style.number(100 * row.vs_cublas)}%)"
+    return f"{format_fixed(row.clocks, 2)} ({format_percent(row.vs_cublas)})"

@@ -12,6 +12,7 @@ from matplotlib.patches import Patch
 
 from experiments.publish.drawing import style
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_fixed, format_number
 from experiments.records import environment, store
 from experiments.records.ceilings import TFLOPS, TITLES
 from experiments.records.rows import ERROR, FAIL
@@ -62,10 +63,10 @@ def _share(ax: Axes, y: int, row) -> None:
         ax.annotate(f"{row.status}: {row.detail[:60]}", (1.02, y), color=style.FAILED, **beside)
         return
     full = row.by_clock if pd.isna(row.datasheet) else row.datasheet
-    clock = "" if row.unit != TFLOPS or pd.isna(row.sm_mhz) else f" at {row.sm_mhz / 1000:.2f} GHz"
-    texts = [f"{style.number(row.value)} {row.unit}{clock}"]
-    texts += [f"datasheet {style.number(row.datasheet)}"] if not pd.isna(row.datasheet) else []
-    texts += [f"by clock {style.number(row.by_clock)}"] if not pd.isna(row.by_clock) else []
+    clock = "" if row.unit != TFLOPS or pd.isna(row.sm_mhz) else f" at {format_fixed(row.sm_mhz / 1000, 2)} GHz"
+    texts = [f"{format_number(row.value)} {row.unit}{clock}"]
+    texts += [f"datasheet {format_number(row.datasheet)}"] if not pd.isna(row.datasheet) else []
+    texts += [f"by clock {format_number(row.by_clock)}"] if not pd.isna(row.by_clock) else []
     ax.annotate(" · ".join(texts), (1.02, y), color=style.INK, **beside)
     if pd.isna(full):
         ax.annotate("no figure to compare with", (0.01, y), color=style.MUTED, **beside)

@@ -19,6 +19,7 @@ import gemm_ref
 from experiments.publish.drawing import style
 from experiments.publish.drawing.labels import beside
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_fixed, format_number
 from experiments.records import frames, store
 from experiments.records.controls import CONTROL, explained, size_name
 from experiments.records.rows import PASS
@@ -94,8 +95,8 @@ def roofline(measured: pd.DataFrame, ladder: pd.DataFrame, asked: dict, caption:
     allowed = problem.flops / problem.min_bytes
     subtitle = (
         f"{size_name(ladder)}, each dialect's best variant; solid: measured here; dashed: datasheet; dotted: cuBLAS\n"
-        f"device memory is no roof: at {style.number(memory)} TB/s and {allowed:.0f} FLOP per byte it would feed "
-        f"{memory * allowed:.0f} TFLOP/s"
+        f"device memory is no roof: at {format_number(memory)} TB/s and {format_fixed(allowed)} FLOP per byte it would "
+        f"feed {format_fixed(memory * allowed)} TFLOP/s"
     )
     left_out = sorted({stage[:3] for stage in kernels["stage"]} - {stage[:3] for stage, _ in points})
     caption = f"not counted at this size: {', '.join(left_out)} · {caption}" if left_out else caption
@@ -125,7 +126,7 @@ def _panel(
     _axes(ax, (min(xs) / margin, max(xs) * margin**1.4), (min(ys) / margin, ceiling * 1.35))
     ax.set_title(title, size=10)
     fastest = [
-        (measured.loc[name, "value"], f"{name[:2].upper()} {style.number(measured.loc[name, 'value'])} TB/s")
+        (measured.loc[name, "value"], f"{name[:2].upper()} {format_number(measured.loc[name, 'value'])} TB/s")
         for name in ("l2_read", "l1_read")
         if name in measured.index
     ]
@@ -133,10 +134,10 @@ def _panel(
         _slope(ax, tb_s, label, fma["value"])
     left, right = ax.get_xlim()
     ax.plot([max([left, *(fma["value"] / tb_s for tb_s, _ in fastest[-1:])]), right], [fma["value"]] * 2, **_MEASURED)
-    text = f"fp32 FMA {style.number(fma['value'])}"
+    text = f"fp32 FMA {format_number(fma['value'])}"
     if not pd.isna(fma["datasheet"]):
         ax.plot([left, right], [fma["datasheet"]] * 2, **_DATASHEET)
-        text += f" of {style.number(fma['datasheet'])}"
+        text += f" of {format_number(fma['datasheet'])}"
     ax.annotate(text, (left, ceiling), (4, 3), textcoords="offset points", color=style.INK, **_TEXT)
     if not pd.isna(cublas):
         ax.plot([left, right], [cublas] * 2, **_CUBLAS)

@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 
 from experiments.publish.drawing import style
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_fixed
 from experiments.records import scaling, store
 from experiments.records.rows import STRONG, WEAK
 from gemm_ref import MATHS
@@ -91,10 +92,11 @@ def _predicted(frame: pd.DataFrame, models: Mapping[scaling.Kernel, Model], capt
     edge = int(_edges(own).groupby(own["scaling"]).max().min())  # that was divided, and has grown, where anything has
     one = Problem(edge, edge, edge, kernel[2])
     off = 100 * frame["error"].abs()
+    median, most = format_fixed(off.median()), format_fixed(off.max())
     subtitle = (
         f"{style.label_of(kernel[0])}, {kernel[2]}, {one.m} × {one.m} × {one.m}: divided (—), or for each GPU (···); "
-        f"marks: measured\nthe model is off by {off.median():.0f}% (median) and {off.max():.0f}% (most) at "
-        f"{len(off)} points; past 8 GPUs one adapter of 400 Gb/s each is assumed, not measured"
+        f"marks: measured\nthe model is off by {median}% (median) and {most}% (most) at {len(off)} points; past 8 GPUs "
+        "one adapter of 400 Gb/s each is assumed, not measured"
     )
     sheet = Sheet((style.WIDTH, 4.3), "What the model expects of up to 1024 GPUs", subtitle, caption)
     axes = sheet.figure.subplots(1, len(LAYOUTS), sharey=True)

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.publish import markdown
 from experiments.publish.drawing import style
-from experiments.publish.markdown import NOT_MEASURED
+from experiments.publish.numbers import format_fixed, format_number
+from experiments.publish.table import Table
+from experiments.publish.wording import NOT_MEASURED
 from experiments.records import scaling, stats, store
 from experiments.records.controls import Controls, explained
 from experiments.records.rows import STRONG
@@ -59,7 +60,7 @@ def _ways(own: pd.DataFrame, controls: Controls, folder: Path) -> str:
         "way beside torch's fused operator, both with cuBLAS."
     )
     caption = explained(store.caption(own, folder), *(size for _, _, _, size, *_ in lines))
-    return f"{said}\n\n{markdown.table(head, lines, words=3)}\n\n{caption}."
+    return f"{said}\n\n{Table.of(head, lines, 3).to_markdown()}\n\n{caption}."
 
 
 def _model(frame: pd.DataFrame, folder: Path) -> str:
@@ -68,22 +69,23 @@ def _model(frame: pd.DataFrame, folder: Path) -> str:
     off = 100 * found["error"].abs()
     worst = found.loc[off.idxmax()]
     who = worst["stage"][:3] if worst["dialect"] else style.label_of(worst["stage"])
+    kernel = f"{worst['layout']} {worst['way']} with {who} in {worst['math']} on {worst['gpus']} GPUs"
     return (
-        f"At {len(found)} measured points it is off by {off.median():.1f}% in the median and by more than 10% at "
-        f"{(off > 10).sum()}: at worst {off.max():.1f}%, {worst['layout']} {worst['way']} with {who} in "
-        f"{worst['math']} on {worst['gpus']} GPUs at {worst['m']} x {worst['n']} x {worst['k']}."
+        f"At {len(found)} measured points it is off by {format_fixed(off.median(), 1)}% in the median and by more than "
+        f"10% at {(off > 10).sum()}: at worst {format_fixed(off.max(), 1)}%, {kernel} at "
+        f"{worst['m']} x {worst['n']} x {worst['k']}."
     )
 
 
 def _ms(row: pd.Series) -> str:
-    return style.number(row["median_us"] / 1e3)
+    return format_number(row["median_us"] / 1e3)
 
 
 def _times(row: pd.Series) -> str:
-    return f"{row['gpus'] * row['efficiency']:.2f}x"
+    return f"{format_fixed(row['gpus'] * row['efficiency'], 2)}x"
 
 
 def _verdict(row: pd.Series, beside: pd.Series) -> str:
     """How the speed of `row` stands beside another of the same rounds, both of which were beside cuBLAS in turn."""
     ratio = stats.change(*(stats.Ratio(x["vs_cublas"], x["vs_cublas_low"], x["vs_cublas_high"]) for x in (beside, row)))
-    return f"{stats.verdict(ratio)} {ratio.median:.2f}"
+    return f"{stats.verdict(ratio)} {format_fixed(ratio.median, 2)}"

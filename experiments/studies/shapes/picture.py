@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from experiments.publish.drawing import best_rungs, maps, style
 from experiments.publish.drawing.problem_rows import ROW_IN, mark_fastest, problem_name, problem_rows
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_fixed, format_short_percent
 from experiments.records import frames, store, workloads
 from experiments.records.ceilings import Roofs
 from experiments.records.controls import Controls, explained
@@ -77,7 +78,8 @@ def _read_roof(
     timed: pd.DataFrame, bound: list[workloads.Shape], roofs: Roofs, controls: Controls, caption: str
 ) -> Figure:
     """Where moving A, B and C takes longer than the arithmetic: how much of the read roof is reached."""
-    subtitle = f"bytes of A, B and C over time, beside {roofs.read:.2f} TB/s, which `roofs` measured; library: cuBLAS"
+    read = f"{format_fixed(roofs.read, 2)} TB/s, which `roofs` measured"
+    subtitle = f"bytes of A, B and C over time, beside {read}; library: cuBLAS"
     figure, ax = problem_rows(
         "How near shapes bound by memory are to the read roof", subtitle, bound, controls, caption
     )
@@ -125,7 +127,7 @@ def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: s
             if (m, n) in marks:
                 place = sides.index(m), sides.index(n)
                 shares[place] = 100 * best["vs_cublas"]
-                texts[place] = f"{best['stage'][:3]}{marks[m, n]}\n{style.percent(shares[place])}"
+                texts[place] = f"{best['stage'][:3]}{marks[m, n]}\n{format_short_percent(shares[place])}"
         names = [str(side) for side in sides]
         maps.share_map(ax, shares, names, names, texts)
         ax.set_title(DIALECTS[dialect].title + _lacks(on_map, dialect), size=9.5, pad=8)

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 import gemm_ref
 from experiments.publish.drawing import best_rungs, maps, style
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_fixed
 from experiments.records import frames, store
 from experiments.records.controls import CONTROL, Controls, explained
 from gemm_ref import DIALECTS
@@ -78,7 +79,7 @@ def _over_sizes(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Fig
     ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     marked = {size for size, name in names.items() if name != str(size)}
     ax.xaxis.set_major_locator(ticker.FixedLocator(sorted({*(powers[1::2] if len(powers) > 5 else powers), *marked})))
-    ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: names.get(round(value), f"{value:.0f}")))
+    ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: names.get(round(value), format_fixed(value))))
     ax.xaxis.set_minor_locator(ticker.NullLocator())
     for ax in axes[: len(panels) : columns]:
         ax.set_ylabel("TFLOP/s, log scale", size=9)

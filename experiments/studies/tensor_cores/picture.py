@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from experiments.publish.drawing import maps, style
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_fixed, format_short_percent
 from experiments.records import frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
 from experiments.records.frames import LAYOUT, LAYOUT_WORDS
@@ -45,7 +46,7 @@ def _shares(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
     for row in frame.itertuples():
         place = rows.index((row.stage, row.dialect)), columns.index((row.math, row.m))
         shares[place] = 100 * row.vs_cublas
-        texts[place] = style.percent(shares[place])
+        texts[place] = format_short_percent(shares[place])
     subtitle = "at each M = N = K; the median of the ratios in a round; each dialect's best variant"
     caption = explained(style.with_absent(frames.with_modes(caption, maths), texts.flat), *marks.values())
     size, title = (style.WIDTH, 2.75 + 0.27 * len(rows)), "Share of cuBLAS on tensor cores"
@@ -85,7 +86,7 @@ def _layouts(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
                 at, colour = y + 0.36 * (lane - 0.5), style.look_of(name).colour
                 fill = {"color": colour} if layout == "kn" else {"fc": "none", "ec": colour, "hatch": "////"}
                 ax.barh(at, value, height=0.3, lw=0.8, **fill)
-                ax.annotate(f"{value:.0f}", (value, at), (3, 0), **_VALUE)
+                ax.annotate(format_fixed(value), (value, at), (3, 0), **_VALUE)
         ax.set_title(titles[math], size=9.5)
         ax.set_xlabel("TFLOP/s")
         ax.margins(x=0.18)

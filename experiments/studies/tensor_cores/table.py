@@ -11,10 +11,10 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments.publish import markdown
-from experiments.publish.drawing import style
 from experiments.publish.kernels import default_row, row_of
-from experiments.publish.markdown import NOT_MEASURED
+from experiments.publish.numbers import format_fixed, format_number, format_percent
+from experiments.publish.table import Table
+from experiments.publish.wording import NOT_MEASURED, kernel_name, name_defaults
 from experiments.records import frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
 from experiments.records.frames import LAYOUT, LAYOUT_WORDS
@@ -72,18 +72,18 @@ def _overview(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
     for name, baseline in BASELINES.items():
         own = frame[(frame["stage"] == name) & (frame["backend"] != "cublas")]
         if not own.empty:
-            shares = {row.math: f"{style.number(100 * row.vs_cublas)}%" for row in own.itertuples()}
+            shares = {row.math: format_percent(row.vs_cublas) for row in own.itertuples()}
             lines.append([baseline.title, baseline.idea, *(shares.get(math, "–") for math in maths)])
     reference = frame[frame["backend"] == "cublas"].set_index("math")["tflops"]
-    lines.append(["cuBLAS", "TFLOP/s", *(style.number(reference[math]) for math in maths)])
+    lines.append(["cuBLAS", "TFLOP/s", *(format_number(reference[math]) for math in maths)])
     said = (
         f"% of cuBLAS in the same rounds at M = N = K = {size}, CUDA / Triton / Gluon; {LAYOUT_WORDS['kn']}, except "
         f"in fp8, where cuBLAS supports only {LAYOUT_WORDS['nk']}."
     )
-    variants = [f"{stage.id[:3]} {names}" for stage in _stages(maths) if (names := markdown.defaults(stage))]
+    variants = [f"{stage.id[:3]} {names}" for stage in _stages(maths) if (names := name_defaults(stage))]
     said += f" Variants: {'; '.join(variants)}." if variants else ""
     caption = explained(_caption(frame, maths, published), *heads)
-    return f"{markdown.table(['rung', 'idea', *heads], lines, words=2)}\n\n{said} {caption}."
+    return f"{Table.of(['rung', 'idea', *heads], lines, 2).to_markdown()}\n\n{said} {caption}."
 
 
 def _caption(frame: pd.DataFrame, maths: list[str], published: Path) -> str:
@@ -94,7 +94,7 @@ def _caption(frame: pd.DataFrame, maths: list[str], published: Path) -> str:
 
 def _share(frame: pd.DataFrame, stage: gemm_ref.Rung, math: str, dialect: str) -> str:
     own = frame[(frame["stage"] == stage.id) & (frame["math"] == math) & (frame["dialect"] == dialect)]
-    return "–" if own.empty else style.number(100 * own.iloc[0].vs_cublas)
+    return "–" if own.empty else format_number(100 * own.iloc[0].vs_cublas)
 
 
 def _table(frame: pd.DataFrame, math: str, controls: Controls, published: Path) -> str:
@@ -116,22 +116,22 @@ def _table(frame: pd.DataFrame, math: str, controls: Controls, published: Path) 
         name = "" if dialect else BASELINES[stage].title
         if dialect:
             variant = gemm_ref.get_stage(stage).find_variant(DEFAULT_VARIANT, dialect)
-            name = f"{markdown.named(stage, variant)} {DIALECTS[dialect].title}"
+            name = f"{kernel_name(stage, variant)} {DIALECTS[dialect].title}"
         lines.append([name, *cells])
     said = (
         f"TFLOP/s and, in brackets, % of {frames.reference(math)} in the same rounds; shown elsewhere: "
         f"{LAYOUT_WORDS[LAYOUT[math]]}."
     )
     caption = explained(store.caption(frame, published), *heads)
-    return f"{markdown.table(['kernel', *heads], lines)}\n\n{said} {caption}."
+    return f"{Table.of(['kernel', *heads], lines).to_markdown()}\n\n{said} {caption}."
 
 
 def _cell(rows: pd.DataFrame) -> str:
     if rows.empty:
         return "–"
     row = rows.iloc[0]
-    share = "" if row.backend == "cublas" else f" ({style.number(100 * row.vs_cublas)}%)"
-    return f"{style.number(row.tflops)}{share}"
+    share = "" if row.backend == "cublas" else f" ({format_percent(row.vs_cublas)})"
+    return f"{format_number(row.tflops)}{share}"
 
 
 def _ablation(published: Path) -> str:
@@ -148,19 +148,19 @@ def _ablation(published: Path) -> str:
             if any(cells):
                 marks = [controls.mark(m=size, math=math, b_layout=_AS_STORED) for math in maths]
                 shown = [f"{cell or NOT_MEASURED}{mark}" for cell, mark in zip(cells, marks, strict=True)]
-                lines.append([words, markdown.named(rung, variant), str(size), *shown])
+                lines.append([words, kernel_name(rung, variant), str(size), *shown])
     if not lines:
         return NOT_MEASURED
     said = (
-        f"CUDA: the speed of {markdown.named('s18', whole.find_variant(DEFAULT_VARIANT, BY_HAND))} over that of the "
+        f"CUDA: the speed of {kernel_name('s18', whole.find_variant(DEFAULT_VARIANT, BY_HAND))} over that of the "
         f"kernel, in the same rounds, and the verdict; {LAYOUT_WORDS[_AS_STORED]}, which each reads as it is stored."
     )
     caption = explained(store.caption(frame, published), *itertools.chain(*lines))
-    return f"{markdown.table(['without', 'kernel', 'M = N = K', *maths], lines, words=2)}\n\n{said} {caption}."
+    return f"{Table.of(['without', 'kernel', 'M = N = K', *maths], lines, 2).to_markdown()}\n\n{said} {caption}."
 
 
 def _worth(rows: pd.DataFrame, stage: gemm_ref.Rung, variant: str, whole: gemm_ref.Rung) -> str:
     """The speed of `whole` over that of the kernel, and the verdict; empty where one is missing."""
     old, new = row_of(rows, stage, variant, BY_HAND), default_row(rows, whole, BY_HAND)
     ratio = frames.speedup(old, new)
-    return f"{ratio.median:.3f}, {frames.verdict(old, new)}" if ratio else ""
+    return f"{format_fixed(ratio.median, 3)}, {frames.verdict(old, new)}" if ratio else ""

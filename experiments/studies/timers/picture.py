@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from experiments.publish.drawing import style
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_short_percent
 from experiments.records import controls, frames, store
 from experiments.records.controls import explained
 from experiments.records.rows import COLD, DO_BENCH, EVENTS, GRAPH, HOST, PROFILER, WARM, WAYS
@@ -63,4 +64,4 @@ def _panel(ax: Axes, own: pd.DataFrame) -> None:
     ax.set_xlim(0, 1.3 * own["median_us"].max() / reference[COLD])  # the numbers are at the right
     best = frames.rungs(own).groupby("mode")["vs_cublas"].max()
     for way, share in best.dropna().items():
-        style.note(ax, WAYS.index(way), f"{style.percent(100 * share)}%", right=True)
+        style.note(ax, WAYS.index(way), f"{format_short_percent(100 * share)}%", right=True)

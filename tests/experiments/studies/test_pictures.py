@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from experiments.publish import pictures
 from experiments.publish.drawing import style
+from experiments.publish.numbers import format_number, format_short_percent
 from experiments.records import store, studies, workloads
 from experiments.records.contenders import contenders
 from experiments.records.request import DEFAULT
@@ -178,7 +179,7 @@ def test_shapes_are_named_and_mapped(drawn):
     for shape, name in itertools.product(named, ("shapes_named", "shapes_vs_cublas")):
         assert f"<!-- {shape.name} ({' × '.join(map(str, shape.sizes))}) -->" in found[name]
     last = stages_in("fp32")[-1].id
-    share = style.percent(100 * TFLOPS[last]["cuda"] / CUBLAS)
+    share = format_short_percent(100 * TFLOPS[last]["cuda"] / CUBLAS)
     assert found["shapes_named"].count(f"<!-- {share}% {last[:3]} -->") >= len(named)
 
 
@@ -191,7 +192,7 @@ def test_the_read_roof_is_of_what_memory_binds(drawn, tmp_path):
     svg = drawn("shapes", rows)["shapes_read_roof"]
     assert "(1 × 4096 × 4096)" in svg and "(2048 × 4096 × 4096)" not in svg
     took_us = 4 * (4096 * 4096 + 2 * 4096) / 4.0 / 1e6
-    assert f"<!-- {style.percent(100 * took_us / 40)}% {FIRST[:3]} -->" in svg
+    assert f"<!-- {format_short_percent(100 * took_us / 40)}% {FIRST[:3]} -->" in svg
 
 
 def _ceiling(name, value):
@@ -281,6 +282,6 @@ def test_rounding_rings_what_a_gpu_lost_where_it_was_predicted(drawn):
 
 
 def test_three_digits_where_they_round_up():
-    assert [style.number(x) for x in (0.978, 9.876, 99.94, 99.96, 100.4, 1234.5)] == [
+    assert [format_number(x) for x in (0.978, 9.876, 99.94, 99.96, 100.4, 1234.5)] == [
         "0.978", "9.88", "99.9", "100", "100", "1234",
     ]  # fmt: skip

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.publish.markdown import NOT_MEASURED
 from experiments.publish.outcomes import outcome
+from experiments.publish.wording import NOT_MEASURED
 from experiments.records import scaling, store
 from experiments.records.rows import COLLECTIVE, COPIES, ONE_CARD, PRODUCT, STRONG, WARM, WEAK, ScalingRow
 from experiments.records.stats import Ratio
