@@ -10,7 +10,7 @@ import torch
 import gemm_ref
 from cuda_kernels import source
 from cuda_kernels.mutants import cuda_mutants
-from experiments.records.contenders import dealt, gemm_of
+from experiments.records.contenders import gemm_of, with_blocks
 from gemm_ref import DIALECTS, Implementation, Problem, make_inputs, ptx
 from gemm_ref.compute import MATHS
 from gemm_ref.epilogue import ACTIVATIONS, EXACT, Extras, apply
@@ -85,7 +85,7 @@ def test_every_tile_mode_and_form_whole_and_shared(dialect, tile, mode, form, de
     math, layout = mode
     gemm, config = rung_in(dialect, math, tile), RUNG.config(tile, dialect)
     if config.CLUSTER_K == 1:  # else a cluster has one tile
-        gemm = dealt(Implementation(RUNG, tile, dialect, math), 3 * config.CLUSTER_M).load()
+        gemm = with_blocks(Implementation(RUNG, tile, dialect, math), 3 * config.CLUSTER_M).load()
     checked(gemm, Problem(*SIZES, math), form, device, layout)
 
 

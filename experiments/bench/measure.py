@@ -33,7 +33,7 @@ from experiments.records.contenders import Contender, Gemm
 from experiments.records.rows import COLD, SKIPPED, Row, TimedRow
 from gemm_ref.epilogue import Extras
 
-CPU_PLAN = RoundPlan(least=3, least_slow=3, most=10, precision=0.02, each_s=0.7, total_s=5.0)
+CPU_PLAN = RoundPlan(min_rounds=3, min_slow_rounds=3, max_rounds=10, precision=0.02, per_contender_s=0.7, total_s=5.0)
 # One-hot inputs prove the arithmetic of every element; past this many products the normal inputs alone are checked,
 # since the same kernel has passed one-hot inputs at smaller sizes and some take 20 s per call.
 MAX_ONE_HOT_PRODUCTS = 2**40
@@ -147,7 +147,7 @@ class MeasuringLoop:
             return time_us
 
         if title:
-            self.bars.begin(title, plan.most * len(entries))
+            self.bars.begin(title, plan.max_rounds * len(entries))
         broken: Exception | None = None
         try:
             reference_first = sorted(entries, key=lambda entry: entry is not reference)

@@ -20,12 +20,12 @@ from gemm_ref.build import BuildError, version_of
 from gemm_ref.toolchain import find_toolkit
 
 _ROOT = Path(__file__).resolve().parents[2]
-_NAMED = 5  # changed files
-_TOLD = {"": None, "0": False, "1": True}  # by GEMM_LADDER_DIRTY
+_MAX_NAMED = 5  # changed files that are listed by name
+_DIRTY = {"": None, "0": False, "1": True}  # values of GEMM_LADDER_DIRTY
 
 
 def describe(device: str) -> dict:
-    """The environment now, as plain JSON values; `device` is "cpu" or "cuda". None is what cannot be known."""
+    """Returns the current environment as plain JSON values; None stands for what cannot be known."""
     commit, dirty, changes = _commit()
     name = torch.cuda.get_device_name() if device == "cuda" else cpu_name()
     return {
@@ -47,7 +47,7 @@ def describe(device: str) -> dict:
 
 
 def versions() -> dict[str, str | None]:
-    """Of what runs kernels on the reference GPU, and of what compiles them; None for what is not installed."""
+    """The versions of what runs kernels on the reference GPU and of the compilers; None if it is not installed."""
     packages = {package: _version(package) for package in ("torch", "triton", "numpy")}
     return {"python": platform.python_version(), **packages, "nvcc": _nvcc_version()}
 
@@ -71,7 +71,7 @@ def cpu_name() -> str:
 
 
 def gpu() -> dict:
-    """The current GPU: what it is, and what its driver says of it now."""
+    """The current GPU's properties, and what its driver reports of it now."""
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     known = {
         "capability": f"{properties.major}.{properties.minor}",
@@ -87,7 +87,7 @@ def gpu() -> dict:
 
 
 def links() -> dict:
-    """How many GPUs there are, whether each may address the others' memory, and this one's NVLinks that are up."""
+    """The number of GPUs, whether each can address the others' memory, and this one's active NVLinks."""
     count = torch.cuda.device_count()
     pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
     found = {"gpus": count, "peer_access": all(torch.cuda.can_device_access_peer(*pair) for pair in pairs)}
@@ -129,16 +129,16 @@ def _nvml() -> dict:
 
 
 def _commit() -> tuple[str | None, bool | None, str]:
-    """The commit, whether the code differs from it, and in which files; None is what cannot be known, and then why.
+    """Returns the commit, whether the code differs from it, and in which files, or why that is not known (None).
 
-    A copy without its git is told by GEMM_LADDER_COMMIT and GEMM_LADDER_DIRTY (0 or 1) what it is a copy of.
+    For a copy without its git, GEMM_LADDER_COMMIT and GEMM_LADDER_DIRTY (0 or 1) specify what it is a copy of.
     Raises UsageError for another value of the latter.
     """
     if commit := os.environ.get("GEMM_LADDER_COMMIT"):
-        told = os.environ.get("GEMM_LADDER_DIRTY", "")
-        if told not in _TOLD:
-            raise UsageError(f"GEMM_LADDER_DIRTY is {told!r}: give 1 where the code has local changes, 0 where not")
-        return commit, _TOLD[told], "" if told else "unknown: GEMM_LADDER_COMMIT came without GEMM_LADDER_DIRTY"
+        value = os.environ.get("GEMM_LADDER_DIRTY", "")
+        if value not in _DIRTY:
+            raise UsageError(f"GEMM_LADDER_DIRTY is {value!r}: give 1 where the code has local changes, 0 where not")
+        return commit, _DIRTY[value], "" if value else "unknown: GEMM_LADDER_COMMIT came without GEMM_LADDER_DIRTY"
     commit = _output("git", "-C", str(_ROOT), "rev-parse", "HEAD")
     top = _output("git", "-C", str(_ROOT), "rev-parse", "--show-toplevel")
     if commit is None or top is None or Path(top).resolve() != _ROOT:  # installed within someone else's repository
@@ -148,7 +148,11 @@ def _commit() -> tuple[str | None, bool | None, str]:
     if status is None:
         return commit, None, "unknown: git status failed"
     files = [line.split(maxsplit=1)[1] for line in status.splitlines()]
-    return commit, bool(files), ", ".join(files[:_NAMED]) + (f" and {len(files) - _NAMED} more" * (len(files) > _NAMED))
+    return (
+        commit,
+        bool(files),
+        ", ".join(files[:_MAX_NAMED]) + (f" and {len(files) - _MAX_NAMED} more" * (len(files) > _MAX_NAMED)),
+    )
 
 
 def _output(*command: str) -> str | None:

@@ -28,11 +28,11 @@ MIN_WARM_UP_S, MAX_WARM_UP_S = 0.3, 5.0
 class RoundPlan:
     """When the rounds end; `precision` is half the 95% interval of a ratio, relative to it."""
 
-    least: int = 7  # rounds that a contender takes part in, unless it has used up `each_s`; but at least
-    least_slow: int = 3
-    most: int = 100
+    min_rounds: int = 7  # rounds that a contender takes part in, unless it has used up `per_contender_s`; but at least
+    min_slow_rounds: int = 3
+    max_rounds: int = 100
     precision: float = 0.005
-    each_s: float = 1.0  # sum of one contender's own times
+    per_contender_s: float = 1.0  # sum of one contender's own times
     total_s: float = 20.0  # sum of all contenders' times at one problem
     wall_s: float = float("inf")  # wall-clock time of all rounds, of which there is at least one
     shuffled: bool = True  # False keeps the order of the contenders in every round
@@ -77,8 +77,8 @@ def interleave(
     start = time.perf_counter()
     try:
         with without_collection():
-            while active and len(rounds) < plan.most:
-                is_over = spent_us >= plan.total_s * 1e6 and len(rounds) >= plan.least_slow
+            while active and len(rounds) < plan.max_rounds:
+                is_over = spent_us >= plan.total_s * 1e6 and len(rounds) >= plan.min_slow_rounds
                 if is_over or (rounds and time.perf_counter() - start >= plan.wall_s):
                     break
                 times_us: dict[Name, float] = {}
@@ -100,11 +100,11 @@ def _is_known(name: Name, rounds: list[dict[Name, float]], reference: Name | Non
         (times_us[name], 1.0 if reference is None else times_us[reference]) for times_us in rounds if name in times_us
     ]
     own_us, reference_us = np.array(pairs).T
-    if len(own_us) < plan.least_slow:
+    if len(own_us) < plan.min_slow_rounds:
         return False
-    if own_us.sum() >= plan.each_s * 1e6:
+    if own_us.sum() >= plan.per_contender_s * 1e6:
         return True
-    return len(own_us) >= plan.least and stats.half_width(reference_us / own_us) <= plan.precision
+    return len(own_us) >= plan.min_rounds and stats.half_width(reference_us / own_us) <= plan.precision
 
 
 def _table(names: Sequence[Name], rounds: list[dict[Name, float]]) -> dict[Name, np.ndarray]:

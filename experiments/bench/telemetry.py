@@ -38,7 +38,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Readings over a stretch of time, in the words of the results' columns; None where there were none."""
+    """A summary of the readings over some time, by the names of the results' columns; None if there were none."""
 
     sm_mhz: float | None = None  # median
     sm_mhz_low: float | None = None
@@ -49,9 +49,9 @@ class Conditions:
 
 
 def open_gpu() -> tuple[ModuleType, object]:
-    """The NVML module and its handle of torch's current GPU, until `nvmlShutdown`.
+    """Returns the NVML module and its handle of torch's current GPU, valid until `nvmlShutdown`.
 
-    Raises whatever NVML does where it is not to be had.
+    Raises what NVML raises if it is not available.
     """
     import pynvml
 
@@ -61,7 +61,7 @@ def open_gpu() -> tuple[ModuleType, object]:
 
 
 def read(nvml, gpu) -> Sample:
-    """One reading of a GPU that `open_gpu` opened."""
+    """Returns one reading of a GPU that `open_gpu` opened."""
     reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None) or (
         nvml.nvmlDeviceGetCurrentClocksThrottleReasons  # its name before driver 535
     )
@@ -74,7 +74,7 @@ def read(nvml, gpu) -> Sample:
 
 
 def _power_w(nvml, gpu) -> float:
-    """The power now where the GPU tells it (Hopper and newer), else what NVML averages over up to a second."""
+    """The momentary power if the GPU reports it (Hopper and newer), else NVML's average over up to a second."""
     field = nvml.nvmlDeviceGetFieldValues(gpu, [nvml.NVML_FI_DEV_POWER_INSTANT])[0]
     if field.nvmlReturn == nvml.NVML_SUCCESS:
         return field.value.uiVal / 1000
@@ -82,7 +82,7 @@ def _power_w(nvml, gpu) -> float:
 
 
 def summarize(samples: list[Sample]) -> Conditions:
-    """The conditions that the samples show."""
+    """Returns the conditions that the samples show."""
     if not samples:
         return Conditions()
     powers = [sample.power_w for sample in samples]
@@ -99,13 +99,13 @@ def summarize(samples: list[Sample]) -> Conditions:
 
 
 class Telemetry:
-    """Reads the GPU every PERIOD_S in a thread of its own; a context manager. It reads nothing where NVML is missing.
+    """Reads the GPU every PERIOD_S in a thread of its own; a context manager. It reads nothing if NVML is missing.
 
-    `why_not` then says why; environment.json has the same.
+    `unavailable` then says why; environment.json has the same.
     """
 
     def __init__(self) -> None:
-        self.why_not = ""
+        self.unavailable = ""
         self._samples: list[Sample] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -114,7 +114,7 @@ class Telemetry:
         try:
             self._nvml, self._gpu = open_gpu()
         except Exception as error:  # no management library, or a virtual GPU that hides it
-            self.why_not = str(error)
+            self.unavailable = str(error)
         else:
             self._thread.start()
         return self
@@ -126,15 +126,15 @@ class Telemetry:
 
     @contextmanager
     def window(self) -> Iterator[list[Sample]]:
-        """Collects the samples that are taken inside the block into the list that it gives."""
+        """Yields a list that holds, after the block, the samples taken inside it."""
         first = len(self._samples)
         taken: list[Sample] = []
         yield taken
         taken += self._samples[first:]
 
     def has_settled(self) -> bool:
-        """Whether the last readings of the clock agree; None of them yet is not settled, no NVML always is."""
-        if self.why_not:
+        """Whether the last readings of the clock agree: False before there are enough, and True without NVML."""
+        if self.unavailable:
             return True
         last = [sample.sm_mhz for sample in self._samples[-_SETTLED_READINGS:]]
         return len(last) == _SETTLED_READINGS and max(last) - min(last) <= SETTLED_SHARE * max(last)
@@ -144,6 +144,6 @@ class Telemetry:
             try:
                 self._samples.append(read(self._nvml, self._gpu))
             except Exception as error:  # the driver gave up on NVML: what was read so far stays
-                self.why_not = str(error)
+                self.unavailable = str(error)
                 return
             time.sleep(PERIOD_S)

@@ -50,7 +50,7 @@ def submit(folder: Path, more: Mapping[str, str], published: Path | None = None)
         if path != target / path.name:
             shutil.copyfile(path, target / path.name)
     if store.csv_path(target, "correctness").exists():  # thousands of rows of which nobody reads another one
-        store.replace(target, "correctness", frames.worst(store.read(target, "correctness")))
+        store.replace(target, "correctness", frames.summarize_checks(store.read(target, "correctness")))
     excused = sorted((read_excuses(folder) | dict(more)).items())
     write_whole(target / CARD, _HEAD + "".join(f"{key} = {json.dumps(why)}\n" for key, why in excused))
     places = [(name, target) for name in studies.names() if store.csv_path(target, name).exists()]

@@ -19,7 +19,7 @@ MAIN_ARCHITECTURE = "sm_90a"  # what is shown where nothing else is said
 def at_one_size(frame: pd.DataFrame) -> pd.DataFrame:
     """The compiled rows of the size that most of them have, the largest of several such."""
     frame = frame[frame["instructions"].notna()]
-    return frames.at(frame, frames.fullest(frame)) if len(frame) else frame
+    return frames.at(frame, frames.most_measured_size(frame)) if len(frame) else frame
 
 
 def defaults(frame: pd.DataFrame) -> pd.DataFrame:
@@ -28,10 +28,10 @@ def defaults(frame: pd.DataFrame) -> pd.DataFrame:
     return frames.defaults(frame[frame["math"] == frame["stage"].map(first_maths)])
 
 
-MOSTLY = 0.5  # of a loop is FFMA in what `beside_measured` has: what else the others wait for is not known here
+MOSTLY = 0.5  # of a loop is FFMA in what `compare_with_measured` has: what else the others wait for is not known here
 
 
-def beside_measured(folder: Path) -> tuple[pd.DataFrame, list[dict]]:
+def compare_with_measured(folder: Path) -> tuple[pd.DataFrame, list[dict]]:
     """The compiled rows of fp32 loops that are mostly FFMA and were timed by `ladder`, and the runs of those times.
 
     `predicted_clocks` and `measured_clocks` are a scheduler's for each multiply-add of a warp, at the GPU's highest

@@ -97,9 +97,9 @@ def contenders() -> list[Contender]:
     return rungs + baselines
 
 
-def dealt(tile: gemm_ref.Implementation, blocks: int) -> Contender:
+def with_blocks(tile: gemm_ref.Implementation, blocks: int) -> Contender:
     """One of the tiles that a rung chooses from, with the tiles of C dealt to so many blocks whatever the shape."""
-    return _rung(tile, f"{tile.variant} x{blocks}", functools.partial(_gemm_dealt, tile, blocks))
+    return _rung(tile, f"{tile.variant} x{blocks}", functools.partial(_gemm_with_blocks, tile, blocks))
 
 
 def _rung(item: gemm_ref.Implementation, variant: str, load: Callable[[], Gemm]) -> Contender:
@@ -154,7 +154,7 @@ def gemm_of(item: gemm_ref.Implementation) -> Gemm:
     return functools.partial(_package(item).gemm, **names)
 
 
-def _gemm_dealt(tile: gemm_ref.Implementation, blocks: int) -> Gemm:
+def _gemm_with_blocks(tile: gemm_ref.Implementation, blocks: int) -> Gemm:
     from gemm_ref.call.execute import run  # with torch
     from gemm_ref.epilogue import Extras
 

@@ -1,6 +1,6 @@
-"""Which problems can be judged: those where cuBLAS, timed against itself in the same rounds, is SAME.
+"""The A-against-A control: a problem has a verdict only if cuBLAS, timed against itself in the same rounds, is SAME.
 
-Where it is not, the machine was not quiet enough, and tables and plots mark the problem (docs/method.md, 'Control').
+Else the machine was not quiet enough, and tables and plots mark the problem (docs/method.md, 'Control').
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Controls:
     def __init__(self, frame: pd.DataFrame) -> None:
         timed = "verdict" in frame
         doubtful = frame[(frame["stage"] == CONTROL) & (frame["verdict"] != stats.SAME)] if timed else frame[:0]
-        self._doubtful = doubtful.to_dict("records")  # few, and asked for with each row of a table
+        self._doubtful = doubtful.to_dict("records")  # few, and looked up for each row of a table
 
     def mark(self, **problem: object) -> str:
-        """MARK where a failed control has all of these columns' values, such as `m=128, n=1024`; else nothing."""
-        asked = problem.items()
-        return MARK if any(all(row[column] == value for column, value in asked) for row in self._doubtful) else ""
+        """Returns MARK if a failed control has all of these columns' values, such as `m=128, n=1024`; else nothing."""
+        columns = problem.items()
+        return MARK if any(all(row[name] == value for name, value in columns) for row in self._doubtful) else ""
 
     def mark_row(self, row) -> str:
         """MARK for a row, as `itertuples` gives it, of a problem whose control failed; else nothing."""

@@ -87,7 +87,7 @@ def at_tables(folder: Path, math: str, layout: str = "") -> pd.DataFrame:
     return frame[frame["m"] == frame["m"][frame["m"] <= LARGEST].max()]
 
 
-def fullest(timed: pd.DataFrame) -> tuple[int, int, int]:
+def most_measured_size(timed: pd.DataFrame) -> tuple[int, int, int]:
     """The size with the most kernels, the largest of several such."""
     kernels = (timed["dialect"] != "").groupby([timed["m"], timed["n"], timed["k"]]).sum().to_dict()
     return max(kernels, key=lambda size: (kernels[size], size[0] * size[1] * size[2]))
@@ -122,14 +122,14 @@ def leaders(frame: pd.DataFrame) -> pd.DataFrame:
     return own.loc[own.groupby([*SIZES, "math", "dialect"], sort=False)["median_us"].idxmin()]
 
 
-def beside_powers(rows: pd.DataFrame) -> dict[int, float]:
+def speed_off_powers(rows: pd.DataFrame) -> dict[int, float]:
     """Awkward size -> speed there over that at the power of two beside it: the median over rungs of one dialect."""
     speed = rows.pivot_table(index="stage", columns="m", values="tflops")
     there = {size: power for size, power in workloads.AWKWARD.items() if {size, power} <= set(speed.columns)}
     return {size: float((speed[size] / speed[power]).median()) for size, power in there.items()}
 
 
-def of_cold(rows: pd.DataFrame) -> dict[str, float]:
+def time_over_cold(rows: pd.DataFrame) -> dict[str, float]:
     """Timing mode -> the time in it over that from a cold cache: the median over kernels; empty without cold times."""
     times = rows.pivot_table(index=["math", "stage", "variant", "dialect"], columns="mode", values="median_us")
     return {mode: float((times[mode] / times[COLD]).median()) for mode in times} if COLD in times else {}
@@ -144,7 +144,7 @@ def controls(rows: pd.DataFrame) -> tuple[int, int, float]:
     return int((own["verdict"] == stats.SAME).sum()), len(own), float((own["vs_cublas"] - 1).abs().max())
 
 
-def for_all(frame: pd.DataFrame) -> dict[str, tuple[str, float]]:
+def best_for_all(frame: pd.DataFrame) -> dict[str, tuple[str, float]]:
     """By dialect, the rung to take where one must do at every problem, and the geometric mean of its shares of cuBLAS.
 
     Of the rungs that were timed at every problem.
@@ -163,7 +163,7 @@ def tally(checked: pd.DataFrame) -> tuple[int, int]:
     return int(checked.loc[checked["status"] == PASS, "checks"].sum()), int(checked["checks"].sum())
 
 
-def worst(checked: pd.DataFrame) -> pd.DataFrame:
+def summarize_checks(checked: pd.DataFrame) -> pd.DataFrame:
     """Of rows of `correctness` that passed the one that used most of what is allowed, for each kernel, K and inputs.
 
     It stands for the others. Other rows stay as they are.
@@ -181,7 +181,7 @@ def tried(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["run"] == frame.groupby([*SIZES, "math", "dialect"])["run"].transform("max")]
 
 
-def finished(frame: pd.DataFrame) -> pd.DataFrame:
+def with_epilogue(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of `epilogues` that have a time, but plain products'; first those of the size where all are timed."""
     return frame[frame["over_plain"].notna() & (frame["form"] != "plain")] if len(frame) else frame
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 CONFIDENCE = 0.95
-MARGIN = 0.02  # a difference of speed up to this is none that anyone should act on
+MARGIN = 0.02  # smaller differences of speed are not worth acting on
 RESOLUTION_US = 0.5  # CUDA Runtime API, cudaEventElapsedTime: 'a resolution of around 0.5 microseconds'
 FASTER, SLOWER, SAME, UNSURE = "FASTER", "SLOWER", "SAME", "UNSURE"
 
@@ -26,31 +26,31 @@ class Summary:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How fast something is as a share of something else (1 is equal, 2 twice as fast), and its 95% interval."""
+    """A speed as a share of another (1 is equal, 2 is twice as fast), with its 95% interval."""
 
     median: float
     low: float
     high: float
 
     def columns(self, name: str) -> dict[str, float]:
-        """As a row has it: the median in `name`, and the interval in `name`_low and `name`_high."""
+        """The columns of a row: the median in `name`, and the interval in `name`_low and `name`_high."""
         return {name: self.median, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
 def summarize(times_us: np.ndarray) -> Summary:
-    """Median and spread of times (rounds,); NaN marks a round without one."""
+    """Returns the median and the spread of times, shape (rounds,); NaN marks a round without a time."""
     times_us = times_us[~np.isnan(times_us)]
     p20, median, p80 = np.percentile(times_us, [20, 50, 80])
     return Summary(float(median), float(p20), float(p80), len(times_us))
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """What to multiply a ratio by, on average; `values` are positive."""
+    """The geometric mean of positive values."""
     return float(np.exp(np.mean(np.log(values))))
 
 
 def ratios(times_us: np.ndarray, reference_us: np.ndarray) -> np.ndarray:
-    """Speed as a share of a reference's, a number for each round that timed both."""
+    """The speed as a share of the reference's in each round that timed both."""
     per_round = reference_us / times_us
     return per_round[~np.isnan(per_round)]
 
@@ -61,7 +61,7 @@ def speed_ratio(times_us: np.ndarray, reference_us: np.ndarray) -> Ratio:
 
     per_round = ratios(times_us, reference_us)
     middle = float(np.median(per_round))
-    if np.ptp(per_round) == 0.0:  # the bootstrap has nothing to draw from, as for the reference against itself
+    if np.ptp(per_round) == 0.0:  # the bootstrap needs variation, and the reference against itself has none
         return Ratio(middle, middle, middle)
     interval = bootstrap(
         (per_round,), np.median, confidence_level=CONFIDENCE, method="percentile", rng=np.random.default_rng(0)
@@ -86,12 +86,12 @@ def half_width(per_round: np.ndarray) -> float:
 
 
 def margin_for(shorter_us: float, least: float = MARGIN) -> float:
-    """The margin for a ratio of times, the shorter of `shorter_us`: what events resolve of it, or `least` if more."""
+    """The margin for a ratio of times, of which the shorter is given: what CUDA\'s events resolve, at least `least`."""
     return max(least, RESOLUTION_US / shorter_us)
 
 
 def verdict(ratio: Ratio, margin: float = MARGIN) -> str:
-    """SAME where the interval is within `margin` of 1, else FASTER or SLOWER where it leaves 1 out, else UNSURE."""
+    """SAME if the interval is within `margin` of 1, else FASTER or SLOWER if it excludes 1, else UNSURE."""
     if 1 - margin <= ratio.low and ratio.high <= 1 + margin:
         return SAME
     if ratio.low > 1:
@@ -114,5 +114,5 @@ def change(old: Ratio, new: Ratio) -> Ratio:
 
 
 def tflops(flops: int, median_us: float) -> float:
-    """10^12 floating-point operations a second."""
+    """10^12 floating-point operations per second."""
     return flops / median_us / 1e6

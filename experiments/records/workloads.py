@@ -90,7 +90,9 @@ _ANY, _LAYERS = ((0, 14, 1), (0, 14, 1), (0, 16, 1)), ((7, 14, 64), (7, 14, 64),
 _FEW_ROWS, _FEW_COLUMNS = ((0, 7, 1), (10, 15, 64), (8, 15, 64)), ((10, 15, 64), (3, 7, 8), (8, 15, 64))
 
 
-def drawn(count: int, seed: int, *kinds: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int], ...]:
+def sample_problems(
+    count: int, seed: int, *kinds: tuple[tuple[int, int, int], ...]
+) -> tuple[tuple[int, int, int], ...]:
     """Random problems, log-uniform in each size, of these kinds in turn; seeded.
 
     Within FLOPS, and MOST_BYTES of A, B and C.
@@ -115,12 +117,12 @@ _SHALLOW = (
     *((2048, 3000, 1), (1500, 2502, 2), (5000, 3001, 3), (12000, 2000, 4)),
     *((9000, 1001, 5), (3000, 5001, 9), (4000, 8000, 12), (700, 9001, 20)),
 )
-_FITTED = (*drawn(84, 1, _ANY, _LAYERS), *_SMALL, *_STRIPS, *_SHALLOW)
+_FITTED = (*sample_problems(84, 1, _ANY, _LAYERS), *_SMALL, *_STRIPS, *_SHALLOW)
 # On tensor cores rows of whole vectors alone, which the TMA unit needs no copy of: it takes the same for any tile. Rows
 # of _WITHIN begin within a line of the L2 cache.
 _WITHIN = ((7, 14, 16), (7, 14, 16), (7, 16, 16))
 _FOR_TMA = (_LAYERS, _FEW_ROWS, _WITHIN, _FEW_COLUMNS)
-_FITTED_FOR_TMA = drawn(120, 3, *_FOR_TMA)
+_FITTED_FOR_TMA = sample_problems(120, 3, *_FOR_TMA)
 
 
 def fitted(math: str) -> tuple[tuple[int, int, int], ...]:
@@ -131,7 +133,7 @@ def fitted(math: str) -> tuple[tuple[int, int, int], ...]:
 def unseen(preset: str, math: str) -> tuple[tuple[int, int, int], ...]:
     """What the choice is judged at in one math mode."""
     count = {DEFAULT: 12, FULL: 40}[preset]
-    return drawn(count, 2, _ANY, _LAYERS) if math == "fp32" else drawn(count, 4, *_FOR_TMA)
+    return sample_problems(count, 2, _ANY, _LAYERS) if math == "fp32" else sample_problems(count, 4, *_FOR_TMA)
 
 
 # --- errors, and counts --------------------------------------------------------------------------------------

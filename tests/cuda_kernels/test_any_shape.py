@@ -11,7 +11,7 @@ import torch
 import cuda_kernels
 import gemm_ref
 from cuda_kernels import source, tensor_map
-from experiments.records.contenders import dealt
+from experiments.records.contenders import with_blocks
 from gemm_ref import Implementation, Problem, choice, make_inputs, ptx
 from gemm_ref.call import Plan
 from gemm_ref.choice.work import count_tiles
@@ -31,7 +31,7 @@ def run(tile, math, layout, sizes, blocks, device="cpu"):
     """C is checked; the findings of the detectors are handed back."""
     problem = Problem(*sizes, math)
     a, b = make_inputs(problem, "integers", seed=sum(sizes), device=device)
-    gemm = dealt(Implementation(RUNG, tile, "cuda", math), blocks).load()
+    gemm = with_blocks(Implementation(RUNG, tile, "cuda", math), blocks).load()
     with ptx.watched(detectors := ptx.Detectors()):
         gemm_ref.checked_run(gemm, a, as_layout(b, layout), math=math, exact=True)
     return detectors.findings
@@ -165,7 +165,7 @@ def in_phases(monkeypatch, tile, math, sizes, clusters=None):
     item = Implementation(RUNG, tile, "cuda", math)
     if clusters is None:
         return a, b, lambda a, b: cuda_kernels.gemm(a, b, stage=RUNG.id, variant=tile, math=math)
-    return a, b, dealt(item, clusters * TILES[tile].CLUSTER_M * TILES[tile].CLUSTER_K).load()
+    return a, b, with_blocks(item, clusters * TILES[tile].CLUSTER_M * TILES[tile].CLUSTER_K).load()
 
 
 # K of odd rows, of a slice and of one more with what is before a row; and C that the unit can store, and cannot

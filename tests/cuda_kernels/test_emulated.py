@@ -10,7 +10,7 @@ import torch
 import cuda_kernels
 import gemm_ref
 from cuda_kernels import source
-from experiments.records.contenders import dealt
+from experiments.records.contenders import with_blocks
 from experiments.studies.shared.chains import CHAINS
 from gemm_ref import B_LAYOUTS, EMULATED, Problem, make_inputs, ptx
 from gemm_ref.choice.work import cluster_size, count_tiles
@@ -35,7 +35,7 @@ def test_the_bits_are_the_models(number, tile):
     a, b = make_inputs(problem, "normal", seed=5)
     down, right, _ = count_tiles(item.config, problem)
     with ptx.watched(detectors := ptx.Detectors()):
-        c = dealt(item, down * right * cluster_size(item.config)).load()(a, b)
+        c = with_blocks(item, down * right * cluster_size(item.config)).load()(a, b)
     assert not detectors.findings
     assert same(c, CHAINS[math][0].product(a, b, math))
 
@@ -46,7 +46,7 @@ def test_shares_of_tiles(tile, blocks):
     a, b = make_inputs(Problem(70, 40, 130, "fp16x3"), "normal", seed=5)
     a[3, 1] = INF
     with ptx.watched(detectors := ptx.Detectors()):
-        c = dealt(gemm_ref.Implementation(RUNG, tile, "cuda", "fp16x3"), blocks).load()(a, b)
+        c = with_blocks(gemm_ref.Implementation(RUNG, tile, "cuda", "fp16x3"), blocks).load()(a, b)
     assert not detectors.findings
     assert same(c[3], CHAINS["fp16x3"][0].product(a, b, "fp16x3")[3])  # as SGEMM, one product after another
     rest = [row for row in range(70) if row != 3]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from experiments.records import store
-from experiments.records.compiled import beside_measured, error
+from experiments.records.compiled import compare_with_measured, error
 from gemm_ref.sass.control import COUNTERS, Control
 from gemm_ref.sass.listing import Instruction
 from gemm_ref.sass.schedule import simulate
@@ -85,6 +85,6 @@ def test_instructions_without_control_are_refused():
 
 
 def test_published_kernels_take_what_their_machine_code_says():
-    both, runs = beside_measured(store.PUBLISHED)
+    both, runs = compare_with_measured(store.PUBLISHED)
     off = error(both)
     assert len(both) >= 30 and runs and off.median() < 0.05 and (off < 0.1).mean() > 0.9

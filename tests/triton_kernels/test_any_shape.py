@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import gemm_ref
-from experiments.records.contenders import dealt
+from experiments.records.contenders import with_blocks
 from gemm_ref import Implementation, Problem, make_inputs, ptx
 from gemm_ref.choice.work import count_tiles
 from gemm_ref.operands import as_layout
@@ -27,7 +27,7 @@ for _dialect in DIALECTS:
 def run(dialect, tile, math, layout, sizes, blocks, device="cpu"):
     """C is checked; the findings of the detectors are handed back."""
     a, b = make_inputs(Problem(*sizes, math), "integers", seed=sum(sizes), device=device)
-    gemm = dealt(Implementation(RUNG, tile, dialect, math), blocks).load()
+    gemm = with_blocks(Implementation(RUNG, tile, dialect, math), blocks).load()
     with ptx.watched(detectors := ptx.Detectors()):
         gemm_ref.checked_run(gemm, a, as_layout(b, layout), math=math, exact=True)
     return detectors.findings

@@ -11,7 +11,7 @@ import torch
 
 import gemm_ref
 import triton_kernels
-from experiments.records.contenders import dealt
+from experiments.records.contenders import with_blocks
 from experiments.studies.shared.chains import CHAINS, Emulated
 from gemm_ref import EMULATED, Implementation, Problem, make_inputs, ptx
 from gemm_ref.choice.work import count_tiles
@@ -40,7 +40,7 @@ def computed(
     if dialect in RUNG.tiles:
         item = Implementation(RUNG, tile, dialect, math)
         down, right, _ = count_tiles(item.config, Problem(len(a), b.shape[1], len(b), math))
-        gemm = dealt(item, blocks or down * right).load()
+        gemm = with_blocks(item, blocks or down * right).load()
     with ptx.watched(detectors := ptx.Detectors()):
         c = gemm(a, b)
     assert detectors.findings == ()

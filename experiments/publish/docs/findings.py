@@ -163,7 +163,7 @@ class Findings:
         """A row for each size off a power of two: the speed over that at the power, the median of rungs from s08 on."""
         own = self._squares
         rows = [own[(own["dialect"] == dialect) & (own["stage"] >= "s08")] for dialect in DIALECTS]
-        shares = [frames.beside_powers(each) for each in (*rows, own[own["backend"] == "cublas"])]
+        shares = [frames.speed_off_powers(each) for each in (*rows, own[own["backend"] == "cublas"])]
         lines = [[str(size), *(format_number(each[size]) for each in shares)] for size in shares[-1]]
         return Table.of(["size", *_TITLES, "cuBLAS"], lines, 0)
 
@@ -232,7 +232,7 @@ class Findings:
         """The median over all rungs, or of a library, of the time in a mode over that from a cold cache."""
         own = frames.timed(self._read("modes"))
         own = own[own["backend"] == backend] if backend else frames.rungs(own)
-        return frames.of_cold(own[own["m"] == size])[mode]
+        return frames.time_over_cold(own[own["m"] == size])[mode]
 
     def inputs(self, math: str, kind: str) -> Any:
         """The row of cuBLAS in a math mode on one kind of inputs, held, from `energy`."""

@@ -56,7 +56,7 @@ def _describe_fp32(frame: pd.DataFrame) -> Iterator[str]:
         worst_words = f"{format_percent(worst['vs_cublas'])}, {format_size(worst)}"
         reached.append(f"{mean} in {dialect_title(name)} (at worst {worst_words})")
     yield f"The best rung's share of cuBLAS is on average (geometric mean) {join_words(reached)}"
-    alone = frames.for_all(own)
+    alone = frames.best_for_all(own)
     each = [
         f"`{alone[name][0][:3]}` in {dialect.title} {format_percent(alone[name][1], 0)}"
         for name, dialect in DIALECTS.items()

@@ -67,8 +67,8 @@ def _describe_fp32_squares(frame: pd.DataFrame) -> Iterator[str]:
     spans = [f"`{stage[:3]}` " + (f"at {m[0]}" if len(m) == 1 else f"from {m[0]} to {m[-1]}") for stage, m in sizes]
     yield f"The fastest rung changes with the size: {join_words(spans)}"
     vectorized = own[own["stage"] >= _VECTORIZED].groupby("dialect", sort=False)
-    of = {dialect_title(dialect): frames.beside_powers(rows) for dialect, rows in vectorized}
-    of["cuBLAS"] = frames.beside_powers(frames.timed(frame)[lambda rows: rows["backend"] == "cublas"])
+    of = {dialect_title(dialect): frames.speed_off_powers(rows) for dialect, rows in vectorized}
+    of["cuBLAS"] = frames.speed_off_powers(frames.timed(frame)[lambda rows: rows["backend"] == "cublas"])
     left = [f"{format_percent_range(min(x.values()), max(x.values()), 0)} in {name}" for name, x in of.items() if x]
     if left:
         yield f"One off a power of two, this much of the speed is left from `{_VECTORIZED[:3]}` on: {join_words(left)}"

@@ -17,7 +17,7 @@ def modes(frame: pd.DataFrame) -> Iterator[str]:
         rungs = frames.rungs(timed)
         for size in sorted({rungs["m"].min(), rungs["m"].max()} if len(rungs) else ()):
             contenders = (rungs, timed[timed["backend"] == "cublas"])
-            ours, theirs = (frames.of_cold(rows[rows["m"] == size]) for rows in contenders)
+            ours, theirs = (frames.time_over_cold(rows[rows["m"] == size]) for rows in contenders)
             if {WARM, GRAPH} <= set(ours):
                 warm, graph = (format_percent(ours[mode], 0) for mode in (WARM, GRAPH))
                 known = {WARM, GRAPH} <= set(theirs)
@@ -76,7 +76,7 @@ def energy(frame: pd.DataFrame) -> Iterator[str]:
 
 
 def epilogues(frame: pd.DataFrame) -> Iterator[str]:
-    frame = frames.finished(frame)
+    frame = frames.with_epilogue(frame)
     if frame.empty:
         return
     first = frame.iloc[0]

@@ -26,15 +26,15 @@ import torch
 
 import gemm_ref
 from experiments.bench import eligibility
-from experiments.bench.autotune import autotune
 from experiments.bench.measure import Bench, Setting
 from experiments.bench.rounds import RoundPlan
 from experiments.grouping import group_pairs
 from experiments.progress import Bars
 from experiments.records import workloads
-from experiments.records.contenders import Contender, build_ahead, dealt
+from experiments.records.contenders import Contender, build_ahead, with_blocks
 from experiments.records.request import DEFAULT, FULL, Request
 from experiments.records.rows import PASS
+from experiments.studies.choice.autotune import autotune
 from experiments.studies.choice.row import ChoiceRow
 from gemm_ref import choice
 from gemm_ref.call.choose import has_vectors
@@ -56,8 +56,8 @@ class Effort:
 
 
 JUDGED = {
-    DEFAULT: Effort(RoundPlan(least=5, most=30, each_s=0.03, total_s=1.5)),
-    FULL: Effort(RoundPlan(each_s=0.1, total_s=6.0)),
+    DEFAULT: Effort(RoundPlan(min_rounds=5, max_rounds=30, per_contender_s=0.03, total_s=1.5)),
+    FULL: Effort(RoundPlan(per_contender_s=0.1, total_s=6.0)),
 }
 FITTED = replace(JUDGED[DEFAULT], within=1.5, most=4, autotune=False)
 
@@ -124,7 +124,9 @@ def tried(rung: Contender, problem: gemm_ref.Problem, sms: int, effort: Effort, 
     of_tile = group_pairs((each.tile, each) for each, took in found.items() if took <= effort.within * least)
     kept = {taken, *(each for candidates in of_tile.values() for each in _spread(candidates, effort.most))}
     return {
-        dealt(replace(rung.kernel, variant=each.tile), each.blocks): Try(each, took / 1e3, each == taken, len(found))
+        with_blocks(replace(rung.kernel, variant=each.tile), each.blocks): Try(
+            each, took / 1e3, each == taken, len(found)
+        )
         for each, took in found.items()
         if each in kept
     }

@@ -15,7 +15,7 @@ from experiments.records import frames, store
 
 def draw(folder: Path) -> Iterator[style.Picture]:
     """Draw epilogues.csv of `folder`; nothing where no epilogue was timed."""
-    frame = frames.finished(store.read(folder, "epilogues"))
+    frame = frames.with_epilogue(store.read(folder, "epilogues"))
     frame = frame[frame["how"] == "fused"]
     if len(frame):
         yield "epilogues", _figure(frame, store.caption(frame, folder))

@@ -28,7 +28,7 @@ from experiments.bench.telemetry import Telemetry
 from experiments.bench.verify import CheckResult, Inputs, failure
 from experiments.progress import Bars
 from experiments.records import stats, workloads
-from experiments.records.contenders import Contender, Gemm, build_ahead, dealt
+from experiments.records.contenders import Contender, Gemm, build_ahead, with_blocks
 from experiments.records.controls import CONTROL
 from experiments.records.request import Request
 from experiments.records.rows import COLD, FAIL, Row
@@ -41,7 +41,9 @@ from gemm_ref.epilogue import Extras, apply
 NAME = "epilogues"
 MATHS = ("bf16", "fp16")
 DEVICE = "cuda"
-SETTING = Setting(NAME, "cuda", COLD, RoundPlan(least=7, most=40, each_s=0.1, total_s=4.0), EpilogueRow)
+SETTING = Setting(
+    NAME, "cuda", COLD, RoundPlan(min_rounds=7, max_rounds=40, per_contender_s=0.1, total_s=4.0), EpilogueRow
+)
 FUSED, IN_TURN = "fused", "in turn"
 PLAIN = "plain"
 # By name: what a call gives beside A and B, with True for a tensor. The first two and the last two at every size.
@@ -192,7 +194,7 @@ def _time(problem: gemm_ref.Problem, chosen: Sequence[Contender], forms: Sequenc
 
 
 def _build_ahead(kernels: Iterable[gemm_ref.Implementation]) -> None:
-    build_ahead((dealt(kernel, 0) for kernel in kernels), torch.cuda.get_device_capability())
+    build_ahead((with_blocks(kernel, 0) for kernel in kernels), torch.cuda.get_device_capability())
 
 
 def _kernel(entry: Finish) -> gemm_ref.Implementation:

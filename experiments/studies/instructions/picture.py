@@ -14,7 +14,7 @@ from experiments.publish.drawing import style
 from experiments.publish.drawing.sheet import Sheet
 from experiments.publish.numbers import format_short_percent
 from experiments.records import environment, store
-from experiments.records.compiled import MAIN_ARCHITECTURE, at_one_size, beside_measured, defaults
+from experiments.records.compiled import MAIN_ARCHITECTURE, at_one_size, compare_with_measured, defaults
 from experiments.studies.instructions.waits import waits
 from gemm_ref import DIALECTS, get_stage
 from gemm_ref.sass.mix import GROUPS
@@ -49,7 +49,7 @@ def draw(folder: Path) -> Iterator[style.Picture]:
     yield "instructions_limits", _limits(one, caption)
     if len(archs) > 1:
         yield "instructions_architectures", _architectures(frame, archs, caption)
-    both, runs = beside_measured(folder)
+    both, runs = compare_with_measured(folder)
     if len(both):
         yield "instructions_waits", waits(both, environment.caption(runs))
 

@@ -23,7 +23,7 @@ _PARTS = {  # of a clock: in words, and in a colour
 
 
 def waits(frame: pd.DataFrame, caption: str) -> Figure:
-    """A row per variant, a bar per dialect. frame: of `compiled.beside_measured`."""
+    """A row per variant, a bar per dialect. frame: of `compiled.compare_with_measured`."""
     rows = style.rows_of(frame)
     off = error(frame)
     worst = frame.loc[off.idxmax()]

@@ -30,7 +30,7 @@ def draw(folder: Path) -> Iterator[style.Picture]:
     timed = frames.timed(frame)
     if timed.empty:
         return
-    at_size = frames.at(frame[frame["math"] == "fp32"], frames.fullest(timed))
+    at_size = frames.at(frame[frame["math"] == "fp32"], frames.most_measured_size(timed))
     caption = explained(store.caption(timed, folder), size_name(at_size))
     yield "ladder_tflops", _speed(at_size, caption)
     shares = at_size[at_size["vs_cublas"].notna() & (at_size["dialect"] != "")]

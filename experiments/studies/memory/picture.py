@@ -37,7 +37,7 @@ def draw(folder: Path) -> Iterator[style.Picture]:
     counted = frame[frame["status"] == PASS]
     if counted.empty:
         return
-    counted = frames.at(counted, frames.fullest(counted.drop_duplicates(list(traffic.KERNEL))))
+    counted = frames.at(counted, frames.most_measured_size(counted.drop_duplicates(list(traffic.KERNEL))))
     caption = environment.compilers_caption(store.runs_of(counted, folder))
     compiled = traffic.best_view(counted)
     yield "memory_requests", _requests(compiled, caption)

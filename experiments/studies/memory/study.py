@@ -11,8 +11,7 @@ that it would take without bank conflicts (`gemm_ref.ptx.count`). 'Written' is t
 ptxas chose, from the machine code. Counts are exact for a compiler's version. They include neither times nor caches, so
 sectors are what the L1 cache is asked for; the L2 cache sees at most that.
 
-With the full preset, on a GPU whose driver allows it, `ncu` counts the same accesses (`experiments.bench.ncu`), as a
-third view.
+With the full preset, on a GPU whose driver allows it, `ncu` counts the same accesses as a third view.
 
 Run: `python -m experiments run memory [--preset full] [--stage S] [--backend cuda|triton|gluon] [--size MxNxK]`
 """
@@ -23,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 
 import gemm_ref
-from experiments.bench import ncu, parallel
+from experiments.bench import parallel
 from experiments.bench.verify import CheckResult, Inputs, load, refusal, verify
 from experiments.progress import Bars
 from experiments.records import workloads
@@ -31,6 +30,7 @@ from experiments.records.contenders import Contender, Gemm
 from experiments.records.request import FULL, Request
 from experiments.records.rows import HARDWARE, PASS, SKIPPED
 from experiments.studies.correctness.study import too_slow
+from experiments.studies.memory import ncu
 from experiments.studies.memory.row import AccessRow
 from gemm_ref import ptx
 from gemm_ref.build import BuildError

@@ -24,7 +24,7 @@ from experiments.records.request import Request
 from experiments.records.rows import MODES, TimedRow
 
 NAME = "modes"
-PLAN = RoundPlan(least=5, most=60, each_s=0.2, total_s=3.0)
+PLAN = RoundPlan(min_rounds=5, max_rounds=60, per_contender_s=0.2, total_s=3.0)
 LIMIT_S = 0.02  # a kernel that takes longer at 4096 is shown at the smaller sizes, where the modes differ
 
 

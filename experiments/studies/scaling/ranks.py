@@ -34,7 +34,7 @@ from gemm_ref.distributed import layouts
 from gemm_ref.distributed.partition import slice_length
 from gemm_ref.launch import cdiv
 
-PLAN = RoundPlan(least=7, least_slow=5, most=40, each_s=0.5, total_s=15.0)
+PLAN = RoundPlan(min_rounds=7, min_slow_rounds=5, max_rounds=40, per_contender_s=0.5, total_s=15.0)
 WARM_UPS = 3
 _SAMPLE = 64, 256  # rows and columns of a rank's part of C that are compared with the oracle
 

@@ -28,7 +28,10 @@ from experiments.records.rows import TimedRow
 NAME = "shapes"
 FIRST = "s10_double_buffer"  # a rung below was a dialect's best at one of 70 shapes, by 9% (H200, 2026-11-21)
 FIRST_ON_TENSOR_CORES = "s17_wgmma_tma"  # none below was faster in `tensor_cores` (H200, 2026-11-21)
-PLAN = {DEFAULT: RoundPlan(least=5, most=50, each_s=0.1, total_s=2.0), FULL: RoundPlan(each_s=0.3, total_s=4.0)}
+PLAN = {
+    DEFAULT: RoundPlan(min_rounds=5, max_rounds=50, per_contender_s=0.1, total_s=2.0),
+    FULL: RoundPlan(per_contender_s=0.3, total_s=4.0),
+}
 
 
 def unsuited(contender: Contender, request: Request) -> str:

@@ -26,7 +26,7 @@ from experiments.records.rows import TimedRow
 
 NAME = "squares"
 LIMIT_S = {DEFAULT: 0.5, FULL: float("inf")}
-PLAN = {DEFAULT: RoundPlan(each_s=0.4, total_s=8.0), FULL: RoundPlan(total_s=15.0)}
+PLAN = {DEFAULT: RoundPlan(per_contender_s=0.4, total_s=8.0), FULL: RoundPlan(total_s=15.0)}
 
 
 def unsuited(contender: Contender, request: Request) -> str:

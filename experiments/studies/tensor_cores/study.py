@@ -28,7 +28,7 @@ from experiments.studies.tensor_cores.row import TensorCoreRow
 from gemm_ref import B_LAYOUTS
 
 NAME = "tensor_cores"
-PLAN = {DEFAULT: RoundPlan(each_s=0.4, total_s=6.0), FULL: RoundPlan(total_s=10.0)}
+PLAN = {DEFAULT: RoundPlan(per_contender_s=0.4, total_s=6.0), FULL: RoundPlan(total_s=10.0)}
 
 
 def unsuited(contender: Contender, request: Request) -> str:

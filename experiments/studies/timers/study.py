@@ -29,7 +29,7 @@ from experiments.records.request import Request
 from experiments.records.rows import SKIPPED, WAYS, TimedRow
 
 NAME = "timers"
-PLAN = RoundPlan(least=7, most=40, each_s=0.2, total_s=4.0)
+PLAN = RoundPlan(min_rounds=7, max_rounds=40, per_contender_s=0.2, total_s=4.0)
 BY_DEFAULT = ("fp32", "bf16")
 
 

@@ -73,7 +73,7 @@ def row(monkeypatch):
             (found,) = bench.time(PROBLEM)
         return found
 
-    monkeypatch.setattr(measure, "CPU_PLAN", dataclasses.replace(measure.CPU_PLAN, most=3))
+    monkeypatch.setattr(measure, "CPU_PLAN", dataclasses.replace(measure.CPU_PLAN, max_rounds=3))
     return of
 
 

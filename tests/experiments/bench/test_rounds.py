@@ -26,7 +26,9 @@ def test_every_contender_runs_once_in_every_round_in_changing_order():
         ran.append(name)
         return float(len(ran))
 
-    times, _ = rounds.interleave("abcd", time_once, RoundPlan(least=20, most=20, precision=0.0, each_s=9.0))
+    times, _ = rounds.interleave(
+        "abcd", time_once, RoundPlan(min_rounds=20, max_rounds=20, precision=0.0, per_contender_s=9.0)
+    )
     assert all(Counter(order) == Counter("abcd") for order in rounds_of(ran, 4))
     assert len(set(rounds_of(ran, 4))) > 5
     for name in "abcd":  # each time is filed under the work it belongs to, in the order of the rounds
@@ -47,7 +49,7 @@ def counts(times):
 
 def test_a_contender_that_is_known_drops_out_and_the_reference_stays():
     spreads = {"steady": 1e-4, "noisy": 0.03, "reference": 1e-4}
-    plan = RoundPlan(least=7, most=60, precision=0.005)
+    plan = RoundPlan(min_rounds=7, max_rounds=60, precision=0.005)
     taken = counts(interleaved(dict.fromkeys(spreads, 100.0), spreads, plan, "reference"))
     assert taken["steady"] == 7
     assert taken["noisy"] > 20
@@ -56,7 +58,9 @@ def test_a_contender_that_is_known_drops_out_and_the_reference_stays():
 
 def test_rounds_go_on_until_the_ratio_is_as_precise_as_asked():
     spreads = {"x": 0.01, "reference": 0.01}
-    times = interleaved(dict.fromkeys(spreads, 100.0), spreads, RoundPlan(most=5000, precision=0.002), "reference")
+    times = interleaved(
+        dict.fromkeys(spreads, 100.0), spreads, RoundPlan(max_rounds=5000, precision=0.002), "reference"
+    )
     ratio = times["reference"] / times["x"]
     assert 50 < len(ratio) < 2000
     assert abs(np.median(ratio) - 1) < 0.006
@@ -71,7 +75,7 @@ def test_a_slow_contender_takes_fewer_rounds():
 
 def test_all_stop_when_the_problems_time_is_spent():
     us = dict.fromkeys("abcdefgh", 1e6)
-    plan = RoundPlan(each_s=100.0, total_s=20.0, precision=0.0)
+    plan = RoundPlan(per_contender_s=100.0, total_s=20.0, precision=0.0)
     assert set(counts(interleaved(us, dict.fromkeys(us, 0.1), plan, "a")).values()) == {3}
 
 
@@ -139,7 +143,7 @@ def test_conditions_are_those_of_the_samples():
 def test_without_nvml_telemetry_says_so_and_reads_nothing():
     with Telemetry() as telemetry, telemetry.window() as samples:
         assert telemetry.has_settled()
-    assert telemetry.why_not and samples == []
+    assert telemetry.unavailable and samples == []
 
 
 @pytest.mark.parametrize("mode", ["hot", ""])

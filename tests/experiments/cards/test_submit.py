@@ -173,7 +173,7 @@ def test_of_many_checks_that_passed_the_worst_is_published(save, tmp_path):
     assert found == [(5, 7, "normal", 0.4, 3), (3, 7, "one_hot", 0.0, 1), (3, 8, "normal", 0.3, 1)]
     own = store.read(folder, "correctness")
     assert len(own) == len(rows) and frames.tally(published) == frames.tally(own) == (5, 5)
-    failed = frames.worst(own.assign(status=[FAIL, "pass", "pass", "pass", "pass"]))
+    failed = frames.summarize_checks(own.assign(status=[FAIL, "pass", "pass", "pass", "pass"]))
     assert len(failed) == 4 and frames.tally(failed) == (4, 5)  # what failed is never left out
 
 

@@ -119,7 +119,7 @@ def test_less_is_spent_where_nothing_is_judged():
     rung = _taking_part()[0]
     seen, unseen = (Problem(*of[0]) for of in (workloads.fitted("fp32"), workloads.unseen(FULL, "fp32")))
     least, most = (question.effort_at(each, FULL) for each in (seen, unseen))
-    assert not least.autotune and least.plan.most < most.plan.most
+    assert not least.autotune and least.plan.max_rounds < most.plan.max_rounds
     found, more = (question.tried(rung, seen, 132, effort) for effort in (least, most))
     assert 0 < len(found) < len(more) and sum(each.chosen for each in found.values()) == 1
 

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 import gemm_ref
-from experiments.bench import ncu
-from experiments.bench.ncu import METRICS, NoCounters
 from experiments.records import store, traffic
 from experiments.records.contenders import contenders
 from experiments.records.rows import HARDWARE, PASS, SKIPPED
+from experiments.studies.memory import ncu, table
 from experiments.studies.memory import study as memory
-from experiments.studies.memory import table
+from experiments.studies.memory.ncu import METRICS, NoCounters
 from gemm_ref import Problem
 from gemm_ref.launch import REFERENCE_SMS
 from gemm_ref.ptx.count.records import COMPILED

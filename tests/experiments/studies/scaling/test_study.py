@@ -54,7 +54,7 @@ def rows():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spawn, "_start", Forked)
         patch.setattr(ranks, "contenders", lambda: field)
-        patch.setattr(ranks, "PLAN", replace(ranks.PLAN, least=3, least_slow=3, most=3))
+        patch.setattr(ranks, "PLAN", replace(ranks.PLAN, min_rounds=3, min_slow_rounds=3, max_rounds=3))
         torch.set_num_threads(1)
         said = list(spawn.run_on_ranks("experiments.studies.scaling.ranks:measure", cases, 2, "cpu"))
     assert [text for text in said if isinstance(text, str)] == list(map(str, cases))

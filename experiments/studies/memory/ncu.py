@@ -57,7 +57,7 @@ def count(chosen: Sequence[Contender], problem: gemm_ref.Problem) -> dict[Conten
         log = Path(folder) / "counters.csv"
         options = ["--clock-control", "none", "--profile-from-start", "off", "--print-units", "base"]
         options += ["--csv", "--page", "raw", "--metrics", metrics, "--log-file", str(log)]
-        target = [sys.executable, "-m", "experiments.bench.ncu", str(problem), *map(str, chosen)]
+        target = [sys.executable, "-m", "experiments.studies.memory.ncu", str(problem), *map(str, chosen)]
         done = subprocess.run([ncu, *options, *target], capture_output=True, text=True)
         said = log.read_text(encoding="utf-8") if log.exists() else ""
     if _REFUSED in said + done.stderr:

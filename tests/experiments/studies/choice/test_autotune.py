@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.bench.autotune import autotune
+from experiments.studies.choice.autotune import autotune
 
 pytest.importorskip("triton")
 
