@@ -21,7 +21,7 @@ from experiments.grouping import group_pairs
 from experiments.records import studies
 from experiments.records.environment import caption as caption_of
 from experiments.records.request import UsageError
-from experiments.records.rows import Row
+from experiments.records.rows import Row, TimedRow
 from gemm_ref.build import CHECKOUT, write_whole
 
 PUBLISHED = Path(__file__).resolve().parents[1] / "results" / "nvidia-h200"  # what the README shows
@@ -84,9 +84,10 @@ def check_writable(folder: Path, option: str = "--results") -> None:
 def read(folder: Path, experiment: str) -> pd.DataFrame:
     """The rows of one experiment in file order; empty, with all columns, where there is no file.
 
-    Raises UsageError where the file is not one of this experiment, or not whole.
+    Rows of a study that is gone are still read; the types of its own columns are then inferred. Raises UsageError where
+    the file is not one of this experiment, or not whole.
     """
-    path, row_type = csv_path(folder, experiment), studies.row_type(experiment)
+    path, row_type = csv_path(folder, experiment), studies.row_types().get(experiment, TimedRow)
     types = row_type.types()
     if not path.exists():
         return pd.DataFrame(columns=list(row_type.columns()))
@@ -96,9 +97,9 @@ def read(folder: Path, experiment: str) -> pd.DataFrame:
     except (OSError, ValueError, csv.Error) as error:  # pandas' own errors are ValueErrors
         raise _foreign(path, "results file of this experiment", str(error).strip()) from error
     missing = [name for name in row_type.columns() if name not in frame.columns]
-    if missing:
+    if missing and experiment in studies.names():
         raise _foreign(path, "results file of this experiment", f"no column {missing[0]}")
-    return frame.fillna({name: "" for name, kind in types.items() if kind is str})
+    return frame.fillna(dict.fromkeys(frame.select_dtypes(exclude="number").columns, ""))
 
 
 def _check_whole(path: Path) -> None:

@@ -29,13 +29,12 @@ from experiments.records.request import DEFAULT, Request
 from experiments.records.rows import ERROR, SKIPPED
 from experiments.records.store import short
 from experiments.studies.correctness.row import CorrectnessRow
+from experiments.studies.shared.reference_runs import refuse_long_run
 from gemm_ref.problem import integers_are_exact
-from gemm_ref.wait import seconds_on_reference_gpu, spoken
 
 NAME = "correctness"
 KINDS = ("normal", "integers", "one_hot")
 
-CPU_MOST_PRODUCTS = 10**9  # what the reference GPU is asked for at most
 LARGE_BYTES = 2**30  # the largest operand takes 17 GB, and the parts that s20 makes of it 24 GiB more
 WATCHED_KIND = "normal"  # the inputs with which the fault detectors look on,
 WATCHED_MOST_PRODUCTS = 2**19  # and the largest problem at which they do: others of ON_CPU have as many slices
@@ -101,7 +100,7 @@ def _on_the_reference_gpu(
 ) -> Iterator[list[CorrectnessRow]]:
     able, broken = load_all([contender], "cpu")
     for problem, kind in parts:
-        result = broken.get(contender) or too_slow(problem)
+        result = broken.get(contender) or refuse_long_run(problem)
         if result is None or result.status == ERROR:
             result = _check(contender, able, broken, _make_inputs(problem, kind))
         row = CorrectnessRow.about(NAME, contender, problem, inputs=kind, **result.columns)
@@ -109,16 +108,6 @@ def _on_the_reference_gpu(
 
 
 _make_inputs = functools.lru_cache(maxsize=64)(Inputs.make)  # shared by all contenders in a process
-
-
-def too_slow(problem: gemm_ref.Problem) -> CheckResult | None:
-    """SKIPPED, with how long it would take, where the reference GPU would take more than some seconds."""
-    products = problem.flops // 2
-    if products <= CPU_MOST_PRODUCTS:
-        return None
-    time = spoken(seconds_on_reference_gpu(problem))
-    why = f"{products:.2g} multiply-adds would take the reference GPU about {time}: pass a smaller --size"
-    return CheckResult(SKIPPED, why)
 
 
 def is_watched(inputs: Inputs) -> bool:

@@ -41,7 +41,7 @@ from experiments.records.contenders import Contender, gemm_of
 from experiments.records.request import FULL, Request
 from experiments.records.rows import ERROR, PASS, SKIPPED
 from experiments.studies.instructions.row import InstructionRow
-from experiments.studies.memory import study as memory
+from experiments.studies.shared.reference_runs import count_accesses, missing_disassembler
 from gemm_ref.launch import cdiv
 from gemm_ref.ptx.count.records import COMPILED
 from gemm_ref.sass import mix, ports, schedule, tools
@@ -112,16 +112,18 @@ def _wavefronts(contender: Contender, problem: gemm_ref.Problem) -> dict[str, fl
     m, n, k = (size + rest % 16 for size, rest in zip(tile, (problem.m, problem.n, problem.k), strict=True))
     if contender.kernel:
         contender = replace(contender, load=functools.partial(gemm_of, contender.kernel.first_tile))
-    rows = memory.count(contender, gemm_ref.Problem(m, n, k))
-    if skipped := [row.detail for row in rows if row.status == SKIPPED]:
-        raise _Uncounted(skipped[0])
-    if wrong := [row.detail for row in rows if row.status != PASS]:
-        raise ValueError(f"its requests of shared memory could not be counted: {wrong[0]}")
-    asked = [row for row in rows if row.view == COMPILED and row.space == "shared" and row.requests]
-    sums = {row.op: [0, 0] for row in asked}
-    for row in asked:
-        sums[row.op][0] += row.wavefronts
-        sums[row.op][1] += row.requests
+    if why_not := missing_disassembler():
+        raise _Uncounted(why_not)
+    result, counts = count_accesses(contender, gemm_ref.Problem(m, n, k))
+    if result.status == SKIPPED:
+        raise _Uncounted(result.detail)
+    if result.status != PASS:
+        raise ValueError(f"its requests of shared memory could not be counted: {result.detail}")
+    requests = [each for each in counts if each.view == COMPILED and each.space == "shared" and each.requests]
+    sums = {each.op: [0, 0] for each in requests}
+    for each in requests:
+        sums[each.op][0] += each.wavefronts
+        sums[each.op][1] += each.requests
     return {op: wavefronts / requests for op, (wavefronts, requests) in sums.items()}
 
 

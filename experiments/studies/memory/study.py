@@ -18,25 +18,22 @@ Run: `python -m experiments run memory [--preset full] [--stage S] [--backend cu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 
 import gemm_ref
 from experiments.bench import parallel
-from experiments.bench.verify import CheckResult, Inputs, load, refusal, verify
+from experiments.bench.verify import CheckResult, refusal
 from experiments.progress import Bars
 from experiments.records import workloads
-from experiments.records.contenders import Contender, Gemm
+from experiments.records.contenders import Contender
 from experiments.records.request import FULL, Request
 from experiments.records.rows import HARDWARE, PASS, SKIPPED
-from experiments.studies.correctness.study import too_slow
 from experiments.studies.memory import ncu
 from experiments.studies.memory.row import AccessRow
+from experiments.studies.shared.reference_runs import count_accesses, missing_disassembler, refuse_long_run
 from gemm_ref import ptx
-from gemm_ref.build import BuildError
-from gemm_ref.inputs import aligned
 from gemm_ref.ptx.count.records import COMPILED
-from gemm_ref.sass import tools
 
 NAME = "memory"
 
@@ -73,7 +70,7 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
 
 def _work(contender: Contender, parts: Sequence[tuple[gemm_ref.Problem]]) -> Iterator[list[AccessRow]]:
     for (problem,) in parts:
-        slow = too_slow(problem)
+        slow = refuse_long_run(problem)
         yield [_without_counts(contender, problem, slow)] if slow else count(contender, problem)
 
 
@@ -96,34 +93,13 @@ def _on_the_gpu(contenders: Sequence[Contender], problem: gemm_ref.Problem, bars
 
 def count(contender: Contender, problem: gemm_ref.Problem) -> list[AccessRow]:
     """The rows of one contender."""
-    why_not = ""
-    try:
-        tools.find("nvdisasm")
-    except BuildError as error:
-        why_not = str(error)
-    rows = _count(contender, Inputs.make(problem, "normal"), None if why_not else tools.disassemble)
-    if why_not:
+    result, counts = count_accesses(contender, problem)
+    rows = [_row(contender, problem, each) for each in counts]
+    if result.status != PASS:
+        rows.append(_without_counts(contender, problem, result))
+    if why_not := missing_disassembler():
         rows.append(_without_counts(contender, problem, CheckResult(SKIPPED, why_not), view=COMPILED))
     return rows
-
-
-def _count(contender: Contender, inputs: Inputs, read_code: Callable[[bytes], str] | None) -> list[AccessRow]:
-    """Run the contender, checked, and return what it asked for."""
-    fn, result = load(contender)
-    counter = ptx.Counter(read_code)
-    if result is None:
-        result = _run(contender, fn, inputs, counter)
-    if result.status != PASS:
-        return [_without_counts(contender, inputs.problem, result)]
-    return [_row(contender, inputs.problem, count) for count in counter.counts()]
-
-
-def _run(contender: Contender, fn: Gemm, inputs: Inputs, counter: ptx.Counter) -> CheckResult:
-    with ptx.watched(counter):
-        result = verify(contender, fn, replace(inputs, a=aligned(inputs.a), b=aligned(inputs.b)))
-    if result.status == PASS and not counter.launches:
-        return CheckResult(SKIPPED, "it ran no kernel on the reference GPU, so there was nothing to count")
-    return result
 
 
 def _row(contender: Contender, problem: gemm_ref.Problem, count: ptx.Count) -> AccessRow:

@@ -17,7 +17,6 @@ from experiments.check.subject import Options, Subject
 from experiments.records.contenders import Contender
 from experiments.records.controls import CONTROL
 from experiments.records.rows import FAIL, TimedRow
-from experiments.studies.correctness import study as correctness
 
 SOUND = """
 __global__ void mine(const float* A, const float* B, float* C, int M, int N, int K) {
@@ -125,5 +124,5 @@ def test_the_correctness_experiment_fails_a_kernel_that_is_right_by_luck(invoke,
     result = invoke(*arguments, pool=pool)
     assert result.exit_code == 1 and "C is right, but: kernel.cu:" in result.said
     assert "no barrier orders the two" in result.said
-    monkeypatch.setattr(correctness, "WATCHED_MOST_PRODUCTS", 10)
+    monkeypatch.setattr("experiments.studies.correctness.study.WATCHED_MOST_PRODUCTS", 10)
     assert invoke(*arguments, pool=pool).exit_code == 0

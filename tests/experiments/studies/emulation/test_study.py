@@ -10,13 +10,12 @@ import torch
 import gemm_ref
 from experiments.progress import Bars
 from experiments.publish.docs import rounding as documents
-from experiments.records import store
+from experiments.records import store, studies
 from experiments.records.contenders import contenders
 from experiments.records.request import Request
 from experiments.studies.emulation import spreads
 from experiments.studies.emulation import study as emulation
 from experiments.studies.emulation.row import EmulationRow
-from experiments.studies.tensor_cores.row import TensorCoreRow
 from gemm_ref import Problem
 from tests.experiments.fixtures import ENVIRONMENT
 
@@ -65,8 +64,9 @@ def test_the_table_and_the_picture_have_all_of_it(rows, tmp_path, drawn):
 
 
 def test_errors_stand_beside_speeds_where_those_are_known(rows, tmp_path, drawn):
+    row_type = studies.row_type("tensor_cores")
     timed = [
-        TensorCoreRow.about("tensor_cores", each, Problem(4096, 4096, 4096, each.math), median_us=1.0, tflops=9.0,
+        row_type.about("tensor_cores", each, Problem(4096, 4096, 4096, each.math), median_us=1.0, tflops=9.0,
                           b_layout="kn", mode="cold")
         for each in CHOSEN
         if each.math != "fp32"

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 import gemm_ref
+from experiments.publish.drawing import style
 from experiments.records import store, traffic
 from experiments.records.contenders import contenders
 from experiments.records.rows import HARDWARE, PASS, SKIPPED
 from experiments.studies.memory import ncu, table
 from experiments.studies.memory import study as memory
 from experiments.studies.memory.ncu import METRICS, NoCounters
+from experiments.studies.memory.row import AccessRow
 from gemm_ref import Problem
 from gemm_ref.launch import REFERENCE_SMS
 from gemm_ref.ptx.count.records import COMPILED
@@ -157,3 +159,19 @@ def test_a_launch_that_the_hardware_counts_otherwise_is_shown(tmp_path):
     ]
     agreeing = [int(text.split(" of ")[0]) for text in (before, after)]
     assert agreeing[1] == agreeing[0] - 1
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_the_hardware_s_counts_are_a_sentence_and_what_differs(drawn, wrong):
+    counted = [
+        AccessRow.about(
+            "memory", each, Problem(256, 256, 256), view=view, launch=1, space="global", kind="load", array="A",
+            lane_bytes=4, requests=10, lanes=320, sectors=40 + wrong * (view == HARDWARE and each.dialect == "gluon"),
+        )
+        for each in contenders()
+        if each.stage == "s02_coalesced"
+        for view in (COMPILED, HARDWARE)
+    ]  # fmt: skip
+    svg = drawn("memory", counted)["memory_hardware"]
+    assert f"<!-- {3 - wrong} of 3 counts are as predicted -->" in svg
+    assert ("<!-- s02 coalesced, Gluon, global loads: 41, not 40 -->" in svg) == (style.FAILED in svg) == bool(wrong)

@@ -14,6 +14,7 @@ from experiments.records.contenders import contenders, gemm_of
 from experiments.records.request import Request
 from experiments.records.rows import FAIL, PASS, SKIPPED
 from experiments.studies.memory import study as memory
+from experiments.studies.shared import reference_runs
 from gemm_ref import Implementation, Problem, get_stage, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx import Count, Counter
@@ -175,7 +176,7 @@ def test_a_rung_without_shared_memory_is_drawn(drawn):
 
 def test_what_cannot_be_counted_says_why(monkeypatch):
     (contender,) = chosen("s02")
-    monkeypatch.setattr(memory.tools, "find", raising(BuildError("nvdisasm was not found")))
+    monkeypatch.setattr(reference_runs.tools, "find", raising(BuildError("nvdisasm was not found")))
     rows = list(memory.measure(SMALL, [contender], NoBars()))
     assert {row.view for row in rows if row.status == PASS} == {WRITTEN}
     (skipped,) = [row for row in rows if row.status == SKIPPED]
@@ -194,7 +195,7 @@ def test_a_wrong_kernel_is_not_counted(monkeypatch):
         out[3, 5] += 1
         return out
 
-    monkeypatch.setattr(memory, "load", lambda _: (wrong, None))
+    monkeypatch.setattr(reference_runs, "load", lambda _: (wrong, None))
     (row,) = memory.measure(SMALL, [contender], NoBars())
     assert row.status == FAIL and row.requests == 0
 

@@ -10,13 +10,11 @@ import torch
 
 from cuda_kernels.ceilings import patched
 from cuda_kernels.ceilings.patched import UNROLL
-from experiments.records.contenders import build_ahead
 from experiments.records.request import Request
 from experiments.records.rows import FAIL, PASS, SKIPPED
 from experiments.studies.registers import study as registers
 from experiments.studies.registers.register_loops import LOOPS
 from experiments.studies.registers.rewritten_rungs import FORMS, Rewritten
-from experiments.studies.roofs import study as roofs
 from gemm_ref import Problem
 from gemm_ref.sass.patch import RZ, TWO
 from tests.experiments.fixtures import NoBars
@@ -106,12 +104,6 @@ def test_a_wrong_register_fails_and_is_not_timed(monkeypatch):
     values = registers._measure(LOOPS[0], patched.compiled("FFMA", (9, 0)), sms=2)
     assert values["status"] == FAIL
     assert re.fullmatch(r"\d+ of 18432 registers do not hold what they should", values["detail"])
-
-
-@pytest.mark.parametrize("module", [registers, roofs], ids=lambda module: module.NAME)
-def test_what_is_no_contender_of_the_registry_can_be_asked_for_its_build(module):
-    """The runner asks all that an experiment chose, before it measures on a GPU."""
-    build_ahead([each for each in module.CONTENDERS if not isinstance(each, Rewritten)], (9, 0))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
