@@ -1,50 +1,39 @@
-"""Runs a function on every rank with torchrun, passes on what rank 0 reports, and ends all ranks when one fails.
+"""Runs a function on every rank, a process each, passes on what rank 0 reports, and ends all ranks when one fails.
 
-Every rank is connected to the process that started it. So the failure of a rank is reported at once, a silent rank is
-noticed, and a rank whose starter has ended exits by itself: no process is left over.
+A pipe connects every rank to the process that started it. So the failure of a rank is reported at once, a silent rank
+is noticed, and a rank whose starter has ended exits by itself: no process is left over.
 """
 
 from __future__ import annotations
 
-import contextlib
+import importlib
+import multiprocessing
 import os
 import pickle
-import queue
-import secrets
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, Listener
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Final
 
-ADDRESS, KEY = "GEMM_LADDER_RANKS", "GEMM_LADDER_RANKS_KEY"  # environment variables by which a rank finds its starter
-HELLO, REPORT, DONE, FAILED, GONE = "hello", "report", "done", "failed", "gone"  # kinds of messages
+REPORT, DONE, FAILED = "report", "done", "failed"  # kinds of messages
+START_METHOD: Final = "spawn"  # a process that has used CUDA cannot be forked
+HOST = "127.0.0.1"
 COLLECTIVE_TIMEOUT_S = 40.0  # that a rank waits for another one in a collective
 SILENCE_TIMEOUT_S = 55.0  # that the starter waits for a message of any rank
 _FAILURES_S = 1.5  # within which the failures that follow from one are collected
 _EXIT_S = 5.0  # that ranks have to exit by themselves
-_NO_MESSAGE = "ended without a message: was it killed?"
 
 # NVLink multicast stays off: a program that leaves it in a bad state takes the links of the whole host with it.
 _NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
-_DEFAULTS = {"GLOO_SOCKET_IFNAME": "lo"}  # all ranks are on this host, whose name may not resolve
-
-
-def send_message(connection: Connection, message: Any) -> None:
-    """Send a pickled message; `Connection.send` would send tensors as handles to memory that ends with its process."""
-    connection.send_bytes(pickle.dumps(message))
-
-
-def receive_message(connection: Connection) -> Any:
-    """Receive what `send_message` sent. Raises EOFError or OSError at the end of the connection."""
-    return pickle.loads(connection.recv_bytes())
 
 
 class RanksFailed(RuntimeError):
@@ -52,84 +41,25 @@ class RanksFailed(RuntimeError):
 
 
 @dataclass
-class _Ranks:
-    """What the starter knows of its ranks; a thread per connection puts their messages into the inbox."""
+class _Rank:
+    """What the starter knows of a rank."""
 
-    count: int
-    inbox: queue.Queue[tuple[str, int, Any]] = field(default_factory=queue.Queue)
-    connections: list[Connection] = field(default_factory=list)
-    process_ids: dict[int, int] = field(default_factory=dict)  # by rank
-    last_message_s: dict[int, float] = field(default_factory=dict)  # by rank, on the monotonic clock
-    done: set[int] = field(default_factory=set)
+    name: str
+    process: BaseProcess
+    pipe: Connection
+    last_message_s: float | None = None  # on the monotonic clock
+    is_done: bool = False
 
-    def accept(self, listener: Listener, setup: tuple) -> None:
-        for _ in range(self.count):
-            try:
-                connection = listener.accept()
-            except OSError:  # closed
-                return
-            self.connections.append(connection)
-            threading.Thread(target=self._listen, args=(connection, setup), daemon=True).start()
-
-    def _listen(self, connection: Connection, setup: tuple) -> None:
-        rank = -1
-        with contextlib.suppress(OSError, EOFError):
-            while True:
-                kind, rank, body = receive_message(connection)
-                self.inbox.put((kind, rank, body))
-                if kind == HELLO:
-                    send_message(connection, setup)
-        self.inbox.put((GONE, rank, None))
-
-    def next_message(self, timeout_s: float) -> tuple[str, int, Any]:
-        """The next message of any rank. Raises queue.Empty after `timeout_s`."""
-        kind, rank, body = self.inbox.get(timeout=timeout_s)
-        self.last_message_s[rank] = time.monotonic()
-        if kind == HELLO:
-            self.process_ids[rank] = body
-        elif kind == DONE:
-            self.done.add(rank)
-        elif kind == GONE and rank not in self.done:
-            return FAILED, rank, _NO_MESSAGE
-        return kind, rank, body
-
-    def describe_failures(self, rank: int, reason: str) -> str:
-        """The failures in the order of their messages; one makes others fail, whose messages may come first."""
-        failures = {rank: reason}
-        deadline = time.monotonic() + _FAILURES_S
-        while (left := deadline - time.monotonic()) > 0:
-            with contextlib.suppress(queue.Empty):
-                kind, rank, body = self.next_message(left)
-                if kind == FAILED:
-                    failures.setdefault(rank, body)
-        reasons = [f"rank {rank} of {self.count}: {reason}" for rank, reason in failures.items()]
-        silent = self.describe_silent(failures)
-        return "; ".join([*reasons, silent] if silent else reasons)
-
-    def describe_silent(self, failures: Mapping[int, str]) -> str:
-        """When each rank that has neither ended nor failed sent its last message."""
-        now, last = time.monotonic(), self.last_message_s
-        return ", ".join(
-            f"rank {rank} last sent a message {now - last[rank]:.0f} s ago"
-            if rank in last
-            else f"rank {rank} never came"
-            for rank in range(self.count)
-            if rank not in self.done and rank not in failures
-        )
-
-    def end(self, process: subprocess.Popen[bytes]) -> None:
-        """End torchrun and all ranks: those that are done exit by themselves, and others once their connection ends."""
-        if not len(self.done) == len(self.process_ids) > 0:
-            for connection in self.connections:
-                _shut_down(connection)
-            process.send_signal(signal.SIGTERM)  # torchrun passes it on, also to ranks that are not connected yet
+    def receive(self) -> tuple[str, Any]:
+        """The kind and the body of the next message; an end of the process without one is a failure too."""
         try:
-            process.wait(_EXIT_S)
-        except subprocess.TimeoutExpired:
-            for process_id in (*self.process_ids.values(), process.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process_id, signal.SIGKILL)
-            process.wait()
+            kind, body = pickle.loads(self.pipe.recv_bytes())
+        except (EOFError, OSError):
+            self.process.join(_EXIT_S)
+            return FAILED, f"ended without a message (exit code {self.process.exitcode}): was it killed?"
+        self.last_message_s = time.monotonic()
+        self.is_done = kind == DONE
+        return kind, body
 
 
 def run_on_ranks(
@@ -142,55 +72,142 @@ def run_on_ranks(
     report(None) says that the rank is alive. Closing the iterator ends the ranks.
     Raises RanksFailed once a rank has failed or ended, or no rank has sent a message for `silence_timeout_s`.
     """
-    with tempfile.TemporaryDirectory() as folder, Path(folder, "output").open("w+b") as output:
-        key, state = secrets.token_bytes(16), _Ranks(ranks)
-        with Listener(str(Path(folder, "ranks")), "AF_UNIX", backlog=ranks, authkey=key) as listener:
-            setup = (target, argument, device, collective_timeout_s)
-            threading.Thread(target=state.accept, args=(listener, setup), daemon=True).start()
-            process = _start(ranks, {ADDRESS: str(listener.address), KEY: key.hex()}, output)
-            try:
-                yield from _follow(process, state, silence_timeout_s, output)
-            finally:
-                state.end(process)
+    from torch.distributed import TCPStore
+
+    context = multiprocessing.get_context(START_METHOD)
+    store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
+    members: list[_Rank] = []
+    with tempfile.NamedTemporaryFile() as output:
+        try:
+            for rank in range(ranks):
+                pipe, far_end = context.Pipe()
+                setup = (rank, ranks, store.port, device, collective_timeout_s, output.name)
+                process = context.Process(target=_run_rank, args=(far_end, setup, target, argument), daemon=True)
+                process.start()
+                far_end.close()
+                members.append(_Rank(f"rank {rank}", process, pipe))
+            yield from _follow(members, silence_timeout_s)
+        except RanksFailed as failed:
+            text = Path(output.name).read_text(encoding="utf-8", errors="replace").strip()[-2000:]
+            raise RanksFailed(f"{failed}; the ranks wrote: {text}" if text else str(failed)) from None
+        finally:
+            _end(members)
 
 
-def _start(ranks: int, connection: Mapping[str, str], output: IO[bytes]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-    command += ["--nproc-per-node", str(ranks), "-m", "gemm_ref.distributed.worker"]
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
-    environment = _DEFAULTS | dict(os.environ) | _NO_MULTICAST | {"PYTHONPATH": path} | dict(connection)
-    # In its own session: Ctrl-C reaches the starter alone, which ends the ranks.
-    return subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+def _follow(members: Sequence[_Rank], silence_timeout_s: float) -> Iterator[Any]:
+    while running := [member for member in members if not member.is_done]:
+        ready = wait([member.pipe for member in running], silence_timeout_s)
+        if not ready:
+            raise RanksFailed(f"{_describe_silence(running)}; no rank has sent a message for {silence_timeout_s:.0f} s")
+        for member in (member for member in running if member.pipe in ready):
+            kind, body = member.receive()
+            if kind == FAILED:
+                raise RanksFailed(_describe_failures(members, member, body))
+            if kind == REPORT and body is not None:
+                yield body
+
+
+def _describe_failures(members: Sequence[_Rank], first: _Rank, reason: str) -> str:
+    """The failures in the order of their messages; one makes others fail, whose messages may come first."""
+    failures = {first.name: reason}
+    deadline = time.monotonic() + _FAILURES_S
+    while running := [member for member in members if not member.is_done and member.name not in failures]:
+        ready = wait([member.pipe for member in running], max(0.0, deadline - time.monotonic()))
+        for member in (member for member in running if member.pipe in ready):
+            kind, body = member.receive()
+            if kind == FAILED:
+                failures[member.name] = body
+        if time.monotonic() > deadline:
+            break
+    reasons = [f"{name} of {len(members)}: {reason}" for name, reason in failures.items()]
+    return "; ".join([*reasons, _describe_silence(running)] if running else reasons)
+
+
+def _describe_silence(running: Sequence[_Rank]) -> str:
+    """When each of these ranks sent its last message."""
+    now = time.monotonic()
+    return ", ".join(
+        f"{member.name} never sent a message"
+        if member.last_message_s is None
+        else f"{member.name} last sent a message {now - member.last_message_s:.0f} s ago"
+        for member in running
     )
 
 
-def _follow(
-    process: subprocess.Popen[bytes], state: _Ranks, silence_timeout_s: float, output: IO[bytes]
-) -> Iterator[Any]:
-    deadline = time.monotonic() + silence_timeout_s
-    while len(state.done) < state.count:
-        try:
-            kind, rank, body = state.next_message(0.2)
-        except queue.Empty:
-            if process.poll() is not None and state.inbox.empty():
-                output.seek(0)
-                text = output.read().decode(errors="replace").strip()[-2000:]
-                raise RanksFailed(f"torchrun ended with {process.returncode}: {text}") from None
-            if time.monotonic() > deadline:
-                raise RanksFailed(
-                    f"{state.describe_silent({})}; no rank has sent a message for {silence_timeout_s:.0f} s"
-                ) from None
-            continue
-        deadline = time.monotonic() + silence_timeout_s
-        if kind == REPORT and body is not None:
-            yield body
-        elif kind == FAILED:
-            raise RanksFailed(state.describe_failures(rank, body))
+def _end(members: Sequence[_Rank]) -> None:
+    """End all ranks: those that are done exit by themselves, and the others once their pipe is closed."""
+    deadline = time.monotonic() + _EXIT_S
+    for member in members:
+        member.pipe.close()
+    for member in members:
+        member.process.join(max(0.0, deadline - time.monotonic()))
+        if member.process.exitcode is None:
+            member.process.kill()
+            member.process.join()
 
 
-def _shut_down(connection: Connection) -> None:
-    """End a connection that a thread of this process still reads, which `close` would not do."""
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
-        end.shutdown(socket.SHUT_RDWR)
+def _run_rank(pipe: Connection, setup: tuple[int, int, int, str, float, str], target: str, argument: Any) -> None:
+    """Call the function on this rank, and send the starter its reports and the outcome."""
+    rank, ranks, port, device, timeout_s, output = setup
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the starter, which ends the ranks
+    for stream in (1, 2):
+        os.dup2(os.open(output, os.O_WRONLY | os.O_APPEND), stream)
+    os.environ.update(_NO_MULTICAST)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this host, whose name may not resolve
+    threading.Thread(target=_exit_with_starter, args=(pipe,), daemon=True).start()
+
+    def send(kind: str, body: Any) -> None:
+        pipe.send_bytes(pickle.dumps((kind, body)))  # `send` would send tensors as handles to memory of this process
+
+    try:
+        send(REPORT, None)
+        _join_group(rank, ranks, port, device, timedelta(seconds=timeout_s))
+        module, _, name = target.partition(":")
+        function = getattr(importlib.import_module(module), name)
+        function(argument, lambda body: send(REPORT, None if rank else body))
+        _wait_for_peers()
+    except BaseException as error:
+        send(FAILED, _describe(error))
+        os._exit(1)  # without waiting for peers, or for a GPU that does not answer
+    send(DONE, None)
+    os._exit(0)  # torch would wait for its own threads, and Triton 3.9 reports leaks
+
+
+def _join_group(rank: int, ranks: int, port: int, device: str, timeout: timedelta) -> None:
+    import torch
+    import torch.distributed as dist
+
+    warnings.simplefilter("ignore", FutureWarning)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)  # the ranks share the cores
+    backend = "gloo"
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+        backend = "cpu:gloo,cuda:nccl"
+    store = dist.TCPStore(HOST, port, is_master=False, timeout=timeout)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=timeout)
+
+
+def _wait_for_peers() -> None:
+    """Wait until no rank needs the memory of another."""
+    import torch
+    import torch.distributed as dist
+
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    dist.all_reduce(torch.zeros(1))
+
+
+def _exit_with_starter(pipe: Connection) -> None:
+    """End this process when its starter closes the pipe or ends."""
+    try:
+        pipe.recv_bytes()
+    except (EOFError, OSError):
+        os._exit(1)
+
+
+def _describe(error: BaseException) -> str:
+    """The error, and the line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"

@@ -5,7 +5,7 @@ number of GPUs, as each computes less of what is sent to all. Overlapped, all bu
 multiplied: nearly nothing is lost while a chunk's product takes longer than its way. fp32 without tensor cores computes
 so long that the links hardly count. In weak scaling the share stays nearly the same.
 
-Method: torchrun starts a process a GPU, of 2, 4, ... up to all or --gpus. A layer's two products, and from 4 GPUs on a
+Method: there is a process per GPU, of 2, 4, ... up to all or --gpus. A layer's two products, and from 4 GPUs on a
 grid, are computed three ways (`gemm_ref.distributed.layouts`): NCCL's collective and the product in turn, torch's fused
 operator, and ours overlapped, with cuBLAS and with our rungs as the local product. Each way is checked on every rank.
 All take turns in the same rounds, with the whole product on one card, the local product alone, and both kinds of

@@ -10,7 +10,6 @@ from gemm_ref import Problem
 from gemm_ref.distributed import spawn
 from gemm_ref.distributed.layouts import IN_TURN, LAYOUTS, OVERLAPPED, AllGather, Product, grid_shape
 from gemm_ref.distributed.partition import group_peers, peer_order, rank_slice, slice_length
-from tests.gemm_ref.distributed.forked import Forked
 
 RANKS = 4
 SIZES = {
@@ -33,7 +32,7 @@ CASES += [(name, Problem(70, 66, 40, local.split()[1]), kind, local, 1) for (nam
 def found():
     """What each case gave, from processes that are started once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spawn, "_start", Forked)
+        patch.setattr(spawn, "START_METHOD", "fork")
         return list(
             spawn.run_on_ranks("tests.gemm_ref.distributed.in_ranks:compute", CASES, RANKS, "cpu", 300.0, 250.0)
         )

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 
 import pytest
 
 from gemm_ref.distributed import spawn
-from tests.gemm_ref.distributed.forked import Forked
 
 HERE = "tests.gemm_ref.distributed.in_ranks"
 
 
 @pytest.fixture
 def forked(monkeypatch):
-    monkeypatch.setattr(spawn, "_start", Forked)
+    """Ranks are forked from the test's process, because torch takes seconds to import."""
+    monkeypatch.setattr(spawn, "START_METHOD", "fork")
     monkeypatch.setattr(spawn, "_FAILURES_S", 0.5)
 
 
@@ -37,7 +36,7 @@ def ends(pid: int, seconds: float = 10.0) -> bool:
     return gone(pid)
 
 
-def test_an_error_of_one_rank_ends_all_under_torchrun():
+def test_an_error_of_one_rank_ends_all():
     with pytest.raises(spawn.RanksFailed, match=r"rank 1 of 2: ValueError: planted \(in_ranks.py, line \d+\)"):
         list(spawn.run_on_ranks(f"{HERE}:fail", 1, 2, "cpu", 300.0, 250.0))
 
@@ -65,22 +64,21 @@ def test_ranks_that_say_nothing_are_not_waited_for(forked):
     assert ends(pid)
 
 
-def test_ranks_end_with_who_started_them(forked, monkeypatch):
+def test_ranks_end_with_who_started_them(forked):
     said = spawn.run_on_ranks(f"{HERE}:all_silent", None, 2, "cpu")
     pid = next(said)
-    monkeypatch.setattr(Forked, "send_signal", lambda *_: None)  # nobody tells them
     said.close()  # as Ctrl-C does
     assert ends(pid)
 
 
-def test_a_rank_that_does_not_begin_is_told_of(monkeypatch):
-    monkeypatch.setattr(spawn, "_start", lambda *_: subprocess.Popen(["sh", "-c", "exit 3"]))
-    with pytest.raises(spawn.RanksFailed, match="torchrun ended with 3"):
+def test_a_rank_that_does_not_begin_is_reported_with_what_it_wrote(forked, monkeypatch):
+    monkeypatch.setattr(spawn, "_join_group", lambda *_: (os.write(2, b"no GPU"), os._exit(3)))
+    with pytest.raises(spawn.RanksFailed, match=r"ended without a message \(exit code 3\).*the ranks wrote: .*no GPU"):
         list(spawn.run_on_ranks(f"{HERE}:fail", 1, 2, "cpu"))
 
 
 def test_stopped_ranks_are_killed(forked, monkeypatch):
-    """A process that a driver holds reacts neither to its connection nor to SIGTERM; a stopped one stands for it."""
+    """A process that a driver holds does not react to the end of its pipe; a stopped one stands for it."""
     monkeypatch.setattr(spawn, "_EXIT_S", 0.5)
     said = spawn.run_on_ranks(f"{HERE}:all_silent", None, 2, "cpu")
     pid = next(said)

@@ -19,7 +19,6 @@ from gemm_ref import Problem
 from gemm_ref.distributed import layouts, spawn
 from gemm_ref.distributed.layouts import ALL_GATHER, GRID, IN_TURN, OVERLAPPED, REDUCE_SCATTER
 from tests.experiments.fixtures import NoBars
-from tests.gemm_ref.distributed.forked import Forked
 
 POOL = contenders()
 CUBE = Problem(96, 96, 96)
@@ -52,7 +51,7 @@ def rows():
         for layout, how in ((ALL_GATHER, STRONG), (REDUCE_SCATTER, WEAK))
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spawn, "_start", Forked)
+        patch.setattr(spawn, "START_METHOD", "fork")
         patch.setattr(ranks, "contenders", lambda: field)
         patch.setattr(ranks, "PLAN", replace(ranks.PLAN, min_rounds=3, min_slow_rounds=3, max_rounds=3))
         torch.set_num_threads(1)
