@@ -135,8 +135,7 @@ def _build(item: gemm_ref.Implementation, capability: tuple[int, int]) -> None:
 def _build_baseline(name: str, math: str, capability: tuple[int, int]) -> None:
     from gemm_ref.baselines import products
 
-    if build := products.BUILDS.get(name):
-        build(math, capability)
+    products.build_baseline(name, math, capability)
 
 
 def _baseline(item: Baseline, math: str) -> Gemm:

@@ -1,7 +1,7 @@
 // The GEMM that the ladder starts from: three loops, one thread, no tiling and no intrinsics.
 //
 // C[M, N] = A[M, K] @ B[K, N], all row-major. The innermost loop is the inner product of a row of A, read in order,
-// with a column of B, read N elements apart: what every rung of the ladder mends, in one place.
+// with a column of B, read N elements apart: what every rung of the ladder improves, in one place.
 
 #include <cstdint>
 

@@ -1,8 +1,8 @@
 """The products of the baselines.
 
-All are called as the kernels are, `fn(a, b, out=None)`, with fp32 operands a (M, K) and b (K, N) on the
-baseline's device; they return C (M, N), which is `out` where one is given. Strides are free and sizes may be 0.
-They raise ValueError for operands that do not fit, in the words of the kernels' own validation.
+All are called like the kernels, `fn(a, b, out=None)`, with a (M, K) and b (K, N) on the baseline's device; they return
+C (M, N), which is `out` if that is passed. Any strides are accepted, and sizes may be 0. They raise ValueError for
+operands that do not fit, with the messages of the kernels' validation.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
 
-from gemm_ref.baselines import BASELINES, cutlass
-from gemm_ref.baselines.cublaslt import best_algorithm
+from gemm_ref.baselines import BASELINES, CANDIDATES, cutlass
 from gemm_ref.build import build_library, open_library
 from gemm_ref.call.validate import check_out, check_tensors
 from gemm_ref.compute import B_LAYOUTS, MATHS
@@ -26,27 +26,29 @@ from gemm_ref.launch import cdiv
 from gemm_ref.operands import as_layout, as_operand, as_operand_b, layout_of, lies_in
 from gemm_ref.problem import Problem
 
-# Strict IEEE: without -ffast-math the compiler keeps the order of the sum, as the source has it.
+# Strict IEEE: without -ffast-math the compiler keeps the order of the additions in the source.
 _CXX_FLAGS = ("-O3",)
-_FP8_VECTOR = 16  # what cuBLAS wants N and K to be multiples of
+_FP8_VECTOR = 16  # cuBLAS requires N and K to be multiples of it
+_TIMED_CALLS = 3  # of each algorithm of cuBLASLt
+_cached_plan: dict[tuple, Any] = {}  # nvmath's plan of the last problem, by problem and device
 # torch may let cuBLAS add partial sums of 16-bit products in 16 bits.
 _REDUCED = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
 
 
 @contextmanager
 def fp32_products(precision: str = "ieee") -> Iterator[None]:
-    """fp32 matrix products are computed in "ieee" fp32, or in "tf32", inside the block, whatever the process allows.
+    """Inside the block torch computes fp32 matrix products in "ieee" fp32, or in "tf32", whatever the process allows.
 
-    Products of 16-bit operands are summed in fp32. The settings are torch's, process-wide, and put back as they were,
-    also after an exception. torch has an old and a new interface to the first, and refuses to work where they
-    disagree; so both are set while both are usable, and the new one alone for a program that has already moved to it.
+    Products of 16-bit operands are summed in fp32. The settings are process-wide, and restored at the end, also after
+    an exception. torch has an old and a new interface to the precision, and raises an error if they disagree; so both
+    are set while both are usable, and only the new one in a program that has already used it.
     """
     scopes = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
     reduced = {name: getattr(torch.backends.cuda.matmul, name) for name in _REDUCED}
     new = [scope.fp32_precision for scope in scopes]
     try:
         old = torch.get_float32_matmul_precision()
-    except RuntimeError:  # the new interface was used before, and the old one may not be read any more
+    except RuntimeError:  # the new interface was used before, so the old one can no longer be read
         old = None
     try:
         if old is not None:
@@ -66,16 +68,16 @@ def fp32_products(precision: str = "ieee") -> Iterator[None]:
 
 
 def cpu_loop(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """The triple loop of `cpu_gemm.cpp` on one core. Raises BuildError where no C++ compiler is found."""
-    c = _result(a, b, out, "cpu")
-    a, b, whole = as_operand(a), as_operand(b), c.contiguous()
-    _loop_function()(a.data_ptr(), b.data_ptr(), whole.data_ptr(), a.shape[0], b.shape[1], a.shape[1])
-    return c if whole is c else c.copy_(whole)
+    """The triple loop of `cpu_gemm.cpp` on one core. Raises BuildError if there is no C++ compiler."""
+    c = _check_operands(a, b, out, "cpu")
+    a, b, dense_c = as_operand(a), as_operand(b), c.contiguous()
+    _loop_function()(a.data_ptr(), b.data_ptr(), dense_c.data_ptr(), a.shape[0], b.shape[1], a.shape[1])
+    return c if dense_c is c else c.copy_(dense_c)
 
 
 def numpy_blas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """`np.matmul`: the BLAS that NumPy was built with, on all its threads."""
-    c = _result(a, b, out, "cpu")
+    c = _check_operands(a, b, out, "cpu")
     left, right = (x.detach().resolve_neg().numpy() for x in (a, b))
     np.matmul(left, right, out=c.numpy())
     return c
@@ -83,18 +85,18 @@ def numpy_blas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None
 
 def torch_blas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """`torch.mm` on the CPU, in IEEE fp32 (torch may be set to use bfloat16 there)."""
-    c = _result(a, b, out, "cpu")
+    c = _check_operands(a, b, out, "cpu")
     with fp32_products("ieee"):
         return torch.mm(a.detach(), b.detach(), out=c)
 
 
 def cublas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, math: str = "fp32") -> torch.Tensor:
-    """`torch.mm` on the GPU, which calls cuBLAS, in one math mode whatever torch is set to; fp32 is IEEE, not TF32.
+    """`torch.mm` on the GPU, which calls cuBLAS, in one compute type whatever torch is set to; fp32 is IEEE, not TF32.
 
-    fp8 is `torch._scaled_mm` with sums kept in the tensor cores, as the rungs do ("fast accumulation"). cuBLAS has it
-    for B as N x K and whole vectors of 16 alone: other operands are copied first, in the time that is measured.
+    fp8 is `torch._scaled_mm` with sums kept in the tensor cores, as in the rungs ("fast accumulation"). cuBLAS supports
+    it only for B as N x K and sizes that are multiples of 16: other operands are copied first, in the measured time.
     """
-    c = _result(a, b, out, "cuda", math)
+    c = _check_operands(a, b, out, "cuda", math)
     if math == "fp8":
         return _cublas_fp8(a.detach(), b.detach(), c)
     with fp32_products("tf32" if math == "tf32" else "ieee"):
@@ -104,77 +106,104 @@ def cublas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *,
 def cublas_sgemm(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, math: str = "fp32"
 ) -> torch.Tensor:
-    """`cublas` in fp32, whichever of the modes `math` stands for that take fp32 and give fp32."""
-    return cublas(a, b, _result(a, b, out, "cuda", math))
+    """`cublas` in fp32, in place of a compute type `math` that takes fp32 and gives fp32."""
+    return cublas(a, b, _check_operands(a, b, out, "cuda", math))
 
 
 def _cublas_fp8(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
     (m, k), n = a.shape, b.shape[1]
     if not (m and n and k):
         return c.zero_()
-    one = _one(a.device)
-    whole = [cdiv(size, _FP8_VECTOR) * _FP8_VECTOR for size in (n, k)]
-    if whole != [n, k]:
-        wide_a, wide_b = a.new_zeros((m, whole[1])), b.new_zeros(whole)
-        wide_a[:, :k], wide_b[:n, :k] = a, b.t()
-        a, b = wide_a, wide_b.t()
-    fast = {"scale_a": one, "scale_b": one, "out_dtype": c.dtype, "use_fast_accum": True}
-    if whole[0] == n and c.is_contiguous():
+    scale = _unit_scale(a.device)
+    padded = [cdiv(size, _FP8_VECTOR) * _FP8_VECTOR for size in (n, k)]
+    if padded != [n, k]:
+        padded_a, padded_b = a.new_zeros((m, padded[1])), b.new_zeros(padded)
+        padded_a[:, :k], padded_b[:n, :k] = a, b.t()
+        a, b = padded_a, padded_b.t()
+    fast = {"scale_a": scale, "scale_b": scale, "out_dtype": c.dtype, "use_fast_accum": True}
+    if padded[0] == n and c.is_contiguous():
         return torch._scaled_mm(as_operand(a), as_layout(b, "nk"), out=c, **fast)
     return c.copy_(torch._scaled_mm(as_operand(a), as_layout(b, "nk"), **fast)[:, :n])
 
 
 @functools.cache
-def _one(device: torch.device) -> torch.Tensor:
+def _unit_scale(device: torch.device) -> torch.Tensor:
     return torch.ones((), device=device)
 
 
 def cublaslt_best(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, math: str = "fp32"
 ) -> torch.Tensor:
-    """cuBLASLt by the fastest of its algorithms, not the one its heuristic puts first (`cublaslt`)."""
-    c = _result(a, b, out, "cuda", math)
-    whole = c.contiguous()
+    """cuBLASLt by the fastest of its first CANDIDATES algorithms, which are timed when a problem is new.
+
+    nvmath-python gives access to them. Raises ImportError if it is missing.
+    """
+    c = _check_operands(a, b, out, "cuda", math)
     layout = layout_of(b, B_LAYOUTS)
-    b = as_operand_b(b, layout)
-    best_algorithm(as_operand(a), b, whole, Problem(a.shape[0], b.shape[1], a.shape[1], math, layout))
-    return c if whole is c else c.copy_(whole)
+    problem = Problem(a.shape[0], b.shape[1], a.shape[1], math, layout)
+    if not problem.flops:
+        return c.zero_()  # cuBLASLt takes no empty operands
+    a, b, dense_c = as_operand(a), as_operand_b(b, layout), c.contiguous()
+    key = problem, a.device
+    if key not in _cached_plan:
+        for plan in _cached_plan.values():
+            plan.free()
+        _cached_plan.clear()
+        _cached_plan[key] = _plan_cublaslt(a, b, dense_c, math)
+    plan = _cached_plan[key]
+    plan.reset_operands_unchecked(a=a, b=b, c=dense_c)
+    plan.execute()
+    return c if dense_c is c else c.copy_(dense_c)
+
+
+def _plan_cublaslt(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, math: str) -> Any:
+    from nvmath.linalg import advanced
+
+    compute = advanced.MatmulComputeType
+    kind = compute.COMPUTE_32F_FAST_TF32 if math == "tf32" else compute.COMPUTE_32F
+    plan = advanced.Matmul(a, b, c, alpha=1.0, beta=0.0, options={"compute_type": kind, "inplace": True})
+    plan.plan(preferences=advanced.MatmulPlanPreferences(limit=CANDIDATES))
+    plan.autotune(iterations=_TIMED_CALLS)
+    return plan
 
 
 def cutlass_simt(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """CUTLASS's SGEMM on the CUDA cores; see `gemm_ref.baselines.cutlass`."""
-    return _cutlass("cutlass_simt", cutlass.SIMT, a, b, out, "fp32")
+    return _multiply_by_cutlass("cutlass_simt", a, b, out, "fp32")
 
 
 def cutlass_hopper(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, math: str = "bf16"
 ) -> torch.Tensor:
     """CUTLASS's warp-specialised GEMM of compute capability 9.0; see `gemm_ref.baselines.cutlass`."""
-    if math not in cutlass.HOPPER:
-        raise ValueError(f"cutlass_hopper does not compute in {math}: it has {', '.join(cutlass.HOPPER)}")
-    layout = next((layout for layout in B_LAYOUTS if lies_in(b, layout)), B_LAYOUTS[0])
-    return _cutlass("cutlass_hopper", cutlass.HOPPER[math][layout], a, b, out, math)
+    return _multiply_by_cutlass("cutlass_hopper", a, b, out, math)
 
 
-def _build_hopper(math: str, capability: tuple[int, int]) -> None:
-    for kernel in set(cutlass.HOPPER[math].values()):
-        cutlass.library(kernel, capability)
-
-
-def _cutlass(
-    name: str, kernel: cutlass.Kernel, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, math: str
+def _multiply_by_cutlass(
+    name: str, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, math: str
 ) -> torch.Tensor:
-    c = _result(a, b, out, "cuda", math)
-    if reason := BASELINES[name].refusal(torch.cuda.get_device_capability(a.device)):
+    baseline = BASELINES[name]
+    if math not in baseline.maths:
+        raise ValueError(f"{name} does not compute in {math}: it has {', '.join(baseline.maths)}")
+    c = _check_operands(a, b, out, "cuda", math)
+    if reason := baseline.refusal(torch.cuda.get_device_capability(a.device)):
         raise ValueError(reason)
-    cutlass.multiply(kernel, a.detach(), b.detach(), c)
+    layout = next((layout for layout in B_LAYOUTS if lies_in(b, layout)), B_LAYOUTS[0])
+    cutlass.multiply(cutlass.KERNELS[math][layout], a.detach(), b.detach(), c)
     return c
 
 
-def _result(
+def build_baseline(name: str, math: str, capability: tuple[int, int]) -> None:
+    """Compile what a baseline calls in one compute type, for a GPU of this compute capability, before it is called."""
+    if BASELINES[name].backend == "cutlass":
+        for kernel in set(cutlass.KERNELS[math].values()):
+            cutlass.build_kernel(kernel, capability)
+
+
+def _check_operands(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, device: str, math: str = "fp32"
 ) -> torch.Tensor:
-    """Check the operands and hand back the C to fill."""
+    """Raise ValueError for operands that do not fit; else return the C to fill, which is `out` if that is passed."""
     check_tensors(a, b)
     if a.device.type != device:
         raise ValueError(f"this baseline runs on {device} and the operands are on {a.device}: move both there")
@@ -198,7 +227,7 @@ def _loop_function() -> Callable[..., None]:
     return function
 
 
-# What `gemm_ref.baselines` lists: by name, fn(a, b, out=None), which takes `math` too where a baseline has several.
+# The baselines by name: fn(a, b, out=None), which takes `math` too if a baseline has several compute types.
 FUNCTIONS: Mapping[str, Callable[..., torch.Tensor]] = MappingProxyType(
     {
         function.__name__: function
@@ -207,10 +236,3 @@ FUNCTIONS: Mapping[str, Callable[..., torch.Tensor]] = MappingProxyType(
         )
     }
 )  # fmt: skip
-# What compiles, before it is called, what a baseline will call: (math, capability).
-BUILDS: Mapping[str, Callable[[str, tuple[int, int]], object]] = MappingProxyType(
-    {
-        "cutlass_simt": lambda math, capability: cutlass.library(cutlass.SIMT, capability),
-        "cutlass_hopper": _build_hopper,
-    }
-)

@@ -24,9 +24,7 @@ from gemm_ref.toolchain import run_nvcc
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
 from tests.matrices import apart, by_columns, shifted
 
-KERNELS = {"fp32": cutlass.SIMT} | {
-    f"{math}-{layout}": kernel for math, of in cutlass.HOPPER.items() for layout, kernel in of.items()
-}
+KERNELS = {f"{math}-{layout}": kernel for math, of in cutlass.KERNELS.items() for layout, kernel in of.items()}
 DISTINCT = set(KERNELS.values())
 # no remainder; a remainder along K, along N, along M alone; along all; smaller than 16 bytes
 SHAPES = [(16, 32, 64), (16, 32, 61), (16, 37, 64), (13, 32, 64), (33, 17, 129), (1, 1, 1)]
@@ -143,7 +141,7 @@ def test_refusals(monkeypatch):
         assert "pip install 'nvidia-cutlass'" in BASELINES[name].refusal((9, 0))
     assert "pip install 'nvmath-python[cu13]'" in BASELINES["cublaslt_best"].refusal((9, 0))
     with pytest.raises(BuildError, match="pip install nvidia-cutlass"):
-        cutlass.include_folders()
+        cutlass.find_headers()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     assert BASELINES["cutlass_simt"].refusal((8, 0)) is None is BASELINES["cutlass_simt"].refusal((12, 0))
     assert "needs compute capability 8.0 or newer; this GPU has 7.5" in BASELINES["cutlass_simt"].refusal((7, 5))
@@ -167,9 +165,9 @@ def test_headers_are_found_without_an_import(tmp_path, monkeypatch):
     (package / "__init__.py").write_text("raise ImportError('networkx is not there, and need not be')")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(BuildError, match="not found"):  # no version.h
-        cutlass.include_folders()
+        cutlass.find_headers()
     (package / "source" / "include" / "cutlass" / "version.h").touch()
-    assert cutlass.include_folders()[0] == package / "source" / "include"
+    assert cutlass.find_headers()[0] == package / "source" / "include"
     assert CUTLASS_PACKAGE not in sys.modules
 
 
@@ -184,17 +182,17 @@ def test_every_macro_of_a_file_is_given_and_no_other(kernel):
 def test_libraries_that_differ_have_names_that_differ(monkeypatch, tmp_path):
     made = []
     monkeypatch.setattr(cutlass, "build_library", lambda name, **parts: made.append((name, *parts.values())) or name)
-    monkeypatch.setattr(cutlass, "include_folders", lambda: (tmp_path, tmp_path))
+    monkeypatch.setattr(cutlass, "find_headers", lambda: (tmp_path, tmp_path))
     monkeypatch.setattr(cutlass, "find_toolkit", lambda: tmp_path)
     (tmp_path / "cutlass").mkdir()
     version = tmp_path / "cutlass" / "version.h"
     for text in ("4.2", "4.3"):
         version.write_text(text)
-        cutlass.library.cache_clear()
+        cutlass.build_kernel.cache_clear()
         for kernel in DISTINCT:
-            cutlass.library(kernel, (9, 0))
-        cutlass.library(cutlass.SIMT, (8, 0))
-    cutlass.library.cache_clear()
+            cutlass.build_kernel(kernel, (9, 0))
+        cutlass.build_kernel(cutlass.SIMT, (8, 0))
+    cutlass.build_kernel.cache_clear()
     assert len(set(map(str, made))) == len(made) == 2 * (len(DISTINCT) + 1)
 
 
@@ -219,7 +217,7 @@ def test_the_sgemm_compiles(tmp_path):
         [
             *cutlass.FLAGS,
             *(f"-D{name}={value}" for name, value in kernel.macros),
-            *(f"-I{folder}" for folder in cutlass.include_folders()),
+            *(f"-I{folder}" for folder in cutlass.find_headers()),
             *("-arch=sm_80", "-cubin", str(cutlass.FOLDER / f"{kernel.file}.cu"), "-o", str(tmp_path / "simt.cubin")),
         ]
     )
