@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
@@ -94,6 +95,19 @@ class Entry(abc.ABC):
 
 
 AnyEntry = TypeVar("AnyEntry", bound=Entry)
+
+
+class EntryRef:
+    """An attribute that refers to an entry weakly: a cycle of entries would keep their operands on the GPU."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"_{name}_ref"
+
+    def __get__(self, entry: Entry, owner: type) -> Any:
+        return entry.__dict__.get(self._name, lambda: None)()
+
+    def __set__(self, entry: Entry, other: Entry | None) -> None:
+        entry.__dict__[self._name] = weakref.ref(other) if other else lambda: None
 
 
 @dataclass(frozen=True)
@@ -208,11 +222,12 @@ class Setting:
 class Product(Entry):
     """A contender's product: checked with each of the inputs, and timed with the last of them."""
 
+    reference = EntryRef()  # what its speed is given as a share of
+
     def __init__(self, setting: Setting, contender: Contender, inputs: Sequence[Inputs], /, **columns: Any) -> None:
         self.setting, self.contender, self.inputs, self.columns = setting, contender, inputs, columns
         self.problem = inputs[-1].problem
         self.extras = Extras()
-        self.reference: Entry | None = None  # what its speed is given as a share of
         self.device = contender.home
         self.accuracy = gemm_ref.Accuracy(0.0, 0.0)
 
@@ -319,6 +334,11 @@ class Bench:
 
     def time(self, problem: gemm_ref.Problem) -> Iterator[Any]:
         """Yields a row for each contender at one problem; raises as `MeasuringLoop.time` does."""
+        yield from self._time(problem)
+        if self.setting.device == "cuda":
+            torch.cuda.empty_cache()  # the next problem's sets are of other sizes
+
+    def _time(self, problem: gemm_ref.Problem) -> Iterator[Row]:
         kinds = ("one_hot", "normal") if problem.flops // 2 <= MAX_ONE_HOT_PRODUCTS else ("normal",)
         inputs = [Inputs.make(problem, kind) for kind in kinds]
         columns = {"b_layout": problem.b_layout} if "b_layout" in self.setting.row.columns() else {}
@@ -335,8 +355,6 @@ class Bench:
             if here := [each for each in passed if each.contender.home == home]:
                 self._prepare(here, home, reference)
                 yield from loops[home].time(here, f"{problem}: {title}", reference if home == "cuda" else None)
-        if self.setting.device == "cuda":
-            torch.cuda.empty_cache()  # the next problem's sets are of other sizes
 
     def _prepare(self, entries: Sequence[Product], home: str, reference: Product | None) -> None:
         """Gives the entries of one device their operands and their reference."""

@@ -22,7 +22,7 @@ import torch
 
 import gemm_ref
 from experiments.bench import eligibility
-from experiments.bench.measure import MeasuringLoop, Product, Setting, rotate
+from experiments.bench.measure import EntryRef, MeasuringLoop, Product, Setting, rotate
 from experiments.bench.rounds import RoundPlan
 from experiments.bench.telemetry import Telemetry
 from experiments.bench.verify import CheckResult, Inputs, failure
@@ -132,10 +132,11 @@ def by_torch(form: Form, product: Gemm) -> Gemm | None:
 class Finish(Product):
     """A contender's product in one form; its time is compared with that of the same contender's plain product."""
 
+    plain = EntryRef()
+
     def __init__(self, contender: Contender, form: Form, inputs: Inputs, extras: Extras) -> None:
         super().__init__(SETTING, contender, [inputs], mode=COLD, form=form.name, how=form.how)
         self.form, self.extras = form, extras
-        self.plain: Finish | None = None
         self._is_torchs = not contender.dialect
 
     def __str__(self) -> str:
