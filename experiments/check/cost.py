@@ -18,7 +18,7 @@ from gemm_ref.ptx.count.sectors import SECTOR
 from gemm_ref.sass import mix, ports, tools
 from gemm_ref.sass.listing import Kernel, parse
 from gemm_ref.sass.loop import main_trip
-from gemm_ref.sass.occupancy import ARCHITECTURES, asked_bytes, occupancy
+from gemm_ref.sass.occupancy import ARCHITECTURES, requested_bytes, occupancy
 
 ARCHITECTURE = "sm_90a"  # what is compiled for, as for the reference GPU
 
@@ -124,7 +124,7 @@ def _code(name: str, cubin: bytes, launch: gemm_ref.Launch) -> MachineCode:
     sm = ARCHITECTURES[ARCHITECTURE]
     use = tools.usage(cubin)[name]
     machine = next(each for each in parse(tools.disassemble(cubin)) if each.name == name)
-    shared = asked_bytes(sm, use.shared_bytes, launch.shared_bytes)
+    shared = requested_bytes(sm, use.shared_bytes, launch.shared_bytes)
     resident = occupancy(sm, launch.threads, use.registers, shared)
     return MachineCode(
         name,

@@ -113,10 +113,10 @@ def entries(text: str, called: str | None = None) -> tuple[str, ...]:
 
 def is_called(entry: str, name: str) -> bool:
     """Whether what PTX calls `entry` is the kernel `name` of the source, or an instance of it."""
-    return name in (entry, _own_name(entry))
+    return name in (entry, _demangle(entry))
 
 
-def _own_name(entry: str) -> str:
+def _demangle(entry: str) -> str:
     """The function's name in a mangled one: `gemm` of `_ZN3lab4gemmILi8EEvPf`, which is `lab::gemm<8>(float*)`."""
     nested = entry.startswith("_ZN")
     name, rest = "", entry.removeprefix("_ZN" if nested else "_Z")

@@ -31,13 +31,13 @@ def main_trip(kernel: Kernel) -> tuple[Instruction, ...]:
     Raises ValueError for flow of control that cannot be followed.
     """
     code = blocks(kernel)
-    best = max(_loops(code), key=lambda loop: (_own_flop(code, loop), -len(loop.body)), default=None)
-    if best is None or not _own_flop(code, best):
+    best = max(_loops(code), key=lambda loop: (_flop_outside_inner_loops(code, loop), -len(loop.body)), default=None)
+    if best is None or not _flop_outside_inner_loops(code, best):
         return ()
     return _trip(code, best)
 
 
-def _own_flop(code: list[Block], loop: _Loop) -> float:
+def _flop_outside_inner_loops(code: list[Block], loop: _Loop) -> float:
     """Floating-point operations in the text of a loop, less those of the loops within it."""
     inner = {block for other in _loops(code) if other.body < loop.body for block in other.body}
     return sum(_flop(code[block].code) for block in loop.body - inner)

@@ -39,7 +39,7 @@ ARCHITECTURES = MappingProxyType(
 )
 
 
-def asked_bytes(sm: Multiprocessor, in_cubin: int, dynamic_bytes: int) -> int:
+def requested_bytes(sm: Multiprocessor, in_cubin: int, dynamic_bytes: int) -> int:
     """Shared memory that a block asks for: what the cubin says, without what the system reserves, and the launch's.
 
     From sm_90 on the cubin's figure has what is reserved in it, where the kernel uses shared memory at all.

@@ -43,7 +43,7 @@ def _instructions(frame: pd.DataFrame) -> str:
         converted = instruction == "mma" and kind in ("e4m3", "e5m2")
         how = sum_of("mma", "f16", 16) if converted else sum_of(instruction, kind, int(depth))
         group = f"2 x {how.group}, then c" if converted else str(how.group)
-        kept = "11, rounded" if row.stage.endswith("f16 sums") else f"{how.kept + 1}"
+        kept = "11, rounded" if row.stage.endswith("f16 sums") else f"{how.result_bits + 1}"
         rows.append(
             [f"`{row.stage}`", group, str(how.fraction), kept, format_fixed(row.vectors), format_fixed(row.mismatches)]
         )

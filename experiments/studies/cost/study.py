@@ -40,7 +40,7 @@ from experiments.records.rows import ERROR
 from experiments.records.source_lines import lines_of
 from experiments.studies.cost.row import CostRow
 from gemm_ref.sass import tools
-from gemm_ref.sass.occupancy import ARCHITECTURES, asked_bytes
+from gemm_ref.sass.occupancy import ARCHITECTURES, requested_bytes
 from gemm_ref.sass.sections import code_bytes
 
 NAME = "cost"
@@ -104,5 +104,5 @@ def examine(code: MachineCode) -> dict[str, int]:
     sizes = code_bytes(code.cubin)
     main = max(sizes, key=lambda name: sizes[name])
     use = tools.usage(code.cubin)[main]
-    shared = asked_bytes(_SM, use.shared_bytes, code.dynamic_bytes)
+    shared = requested_bytes(_SM, use.shared_bytes, code.dynamic_bytes)
     return {"registers": use.registers, "shared_bytes": shared, "code_bytes": sizes[main]}

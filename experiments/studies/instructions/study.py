@@ -47,7 +47,7 @@ from gemm_ref.ptx.count.records import COMPILED
 from gemm_ref.sass import mix, ports, schedule, tools
 from gemm_ref.sass.listing import Instruction, Kernel, parse
 from gemm_ref.sass.loop import main_trip
-from gemm_ref.sass.occupancy import ARCHITECTURES, WARP, Multiprocessor, asked_bytes, occupancy
+from gemm_ref.sass.occupancy import ARCHITECTURES, WARP, Multiprocessor, occupancy, requested_bytes
 
 NAME = "instructions"
 
@@ -142,7 +142,7 @@ def examine(
     """
     kernel, trip = _main(parse(tools.disassemble(cubin)))
     use = tools.usage(cubin)[kernel.name]
-    shared = asked_bytes(sm, use.shared_bytes, dynamic_bytes)
+    shared = requested_bytes(sm, use.shared_bytes, dynamic_bytes)
     held = occupancy(sm, threads, use.registers, shared)
     warps = cdiv(threads, WARP)
     flop, read_bytes = sum(map(mix.flop_of, trip)), mix.shared_read_bytes(trip)

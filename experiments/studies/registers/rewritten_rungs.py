@@ -18,7 +18,7 @@ from gemm_ref import Problem
 from gemm_ref.sass import ports, tools
 from gemm_ref.sass.listing import parse
 from gemm_ref.sass.loop import main_trip
-from gemm_ref.sass.occupancy import ARCHITECTURES, QUARTERS, WARP, asked_bytes, occupancy
+from gemm_ref.sass.occupancy import ARCHITECTURES, QUARTERS, WARP, occupancy, requested_bytes
 
 RUNGS = range(7, 13)  # from the first thread tile to the last kernel that does not split K
 FORMS = {  # name -> the rules
@@ -92,7 +92,7 @@ def with_machine(rung: Rewritten, problem: Problem, arch: str) -> Rewritten:
     (kernel,) = parse(tools.disassemble(cubin))
     use, launch, trip = tools.usage(cubin)[kernel.name], launch_of(rung, problem), main_trip(kernel)
     dynamic = max(launch.shared_bytes, ALONE_BYTES if rung.alone else 0)
-    held = occupancy(sm, launch.threads, use.registers, asked_bytes(sm, use.shared_bytes, dynamic))
+    held = occupancy(sm, launch.threads, use.registers, requested_bytes(sm, use.shared_bytes, dynamic))
     warps = held.blocks * launch.threads // WARP // QUARTERS
     asked = ports.clocks(trip)
     return replace(rung, machine=Machine(use.registers, warps, asked.clocks / asked.ffma))

@@ -15,7 +15,7 @@ import numpy as np
 from gemm_ref.ptx.core.calls import LocalVariable
 from gemm_ref.ptx.core.coordinates import SPECIAL_REGISTERS
 from gemm_ref.ptx.core.machine import Control, Execute, Machine, Mask, Read, Write
-from gemm_ref.ptx.core.memory import CODE_WINDOW, PARAMETER_SPACING, STACK_BYTES, MemoryLayout, lay_out, round_up
+from gemm_ref.ptx.core.memory import CODE_WINDOW, PARAMETER_SPACING, STACK_BYTES, MemoryLayout, arrange, round_up
 from gemm_ref.ptx.text.dtypes import DTYPES, SIGNED, UNSIGNED, Value, is_signed
 from gemm_ref.ptx.text.errors import ParseError, UndefinedRegister, Unsupported
 from gemm_ref.ptx.text.operands import Address, Immediate, Negated, Operand, Register, Symbol, items_of
@@ -48,12 +48,12 @@ class Decoder:
             self.slot(name) for instruction in entry.instructions if instruction.guard for name in _written(instruction)
         }
         if kernel is None:
-            self.static_shared, self.dynamic_shared = lay_out(entry.variables, "shared")
+            self.static_shared, self.dynamic_shared = arrange(entry.variables, "shared")
             self.functions = {function.name: Decoder(function, self) for function in entry.functions}
             for function in self.functions.values():  # before the kernel, so that lanes in them execute first
                 function.first = self.first
                 self.first += len(function.entry.instructions)
-            self._lay_out_local()
+            self._arrange_local()
 
     @property
     def parts(self) -> list[Decoder]:
@@ -65,13 +65,13 @@ class Decoder:
         """Return the byte offsets of its variables in shared and local memory."""
         return {**self.kernel.static_shared.offsets, **self.local.offsets}
 
-    def _lay_out_local(self) -> None:
+    def _arrange_local(self) -> None:
         """Lay out local memory: the variables of the kernel and of each function, and a stack for recursive ones."""
-        self.local, _ = lay_out(self.entry.variables, *_LOCAL)
+        self.local, _ = arrange(self.entry.variables, *_LOCAL)
         size = self.local.size
         recursive = [f for f in self.functions.values() if f.is_recursive]
         for function in [*(f for f in self.functions.values() if not f.is_recursive), *recursive]:
-            function.local, _ = lay_out(function.entry.variables, *_LOCAL, first=round_up(size, 16))
+            function.local, _ = arrange(function.entry.variables, *_LOCAL, first=round_up(size, 16))
             if function in recursive[:1]:
                 self.stack = round_up(size, 16)
             size = function.local.size

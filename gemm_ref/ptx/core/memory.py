@@ -189,7 +189,7 @@ class MemoryLayout:
     size: int
 
 
-def lay_out(variables: Sequence[Variable], *spaces: str, first: int = 0) -> tuple[MemoryLayout, tuple[str, ...]]:
+def arrange(variables: Sequence[Variable], *spaces: str, first: int = 0) -> tuple[MemoryLayout, tuple[str, ...]]:
     """Place the variables of some spaces consecutively, and return the names of those of dynamic size, which follow.
 
     first: the byte at which to begin, a multiple of 16.

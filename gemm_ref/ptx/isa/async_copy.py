@@ -122,7 +122,7 @@ def _arrive_when_landed(decoder: Decoder, instruction: Instruction) -> Execute:
             barriers, copies = machine.unit(MBarriers), machine.unit(AsyncCopies)
             numbers = barriers.numbers(instruction, lanes, place(machine))
             barriers.tell_use(instruction, lanes, numbers)
-            barriers.defer(instruction, lanes, numbers, awaited, copies.landing())
+            barriers.defer(instruction, lanes, numbers, awaited, copies.make_landing())
 
     return execute
 

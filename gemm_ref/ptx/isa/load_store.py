@@ -43,7 +43,7 @@ def _parse(instruction: Instruction, operations: Collection[str] = ()) -> tuple[
     return space, count, operation
 
 
-def _own_space(address: Address) -> str:
+def _parameter_space(address: Address) -> str:
     """Where parameters are that are no kernel's: by name those of functions, a thread's own; else a kernel's."""
     return "local" if isinstance(address.base, Symbol) else "param"
 
@@ -73,7 +73,7 @@ def load(decoder: Decoder, instruction: Instruction) -> Execute:
         reads = [read for place in places if (read := decoder.parameter(place, dtype))]
         if reads:
             return _copies(reads, writes)
-        space, kind = _own_space(start), None
+        space, kind = _parameter_space(start), None
     accessor = Accessor(decoder, instruction, address, space, count * dtype.itemsize, dtype.itemsize)
     strong = not _STRONG.isdisjoint(instruction.parts)
 
@@ -93,7 +93,7 @@ def store(decoder: Decoder, instruction: Instruction) -> Execute:
     (space, count, _), dtype = _parse(instruction), dtype_named(instruction)
     kind: str | None = "store"
     if space == "param":
-        space, kind = _own_space(expect(address, Address)), None
+        space, kind = _parameter_space(expect(address, Address)), None
     accessor = Accessor(decoder, instruction, address, space, count * dtype.itemsize, dtype.itemsize)
     reads = [decoder.source(item, UNSIGNED[dtype.itemsize]) for item in items_of(source)]
 

@@ -30,25 +30,25 @@ from gemm_ref.ptx.units.tile import Line, Tile
 class _Copy:
     """One cp.async that was issued, into one piece of shared memory."""
 
-    access: Access | None  # for observers, where there are any
+    access: Access | None  # for observers; None without any
     place: Piece
     words: list[Value]
     lanes: np.ndarray | None
-    group: Value  # number of the lane's group that it belongs to
-    number: int  # of the copy
+    group: Value  # number of its group, which is the lane's
+    number: int  # of the copy, in the order in which they were issued
 
 
 class AsyncCopies(Unit):
-    """The cp.async copies of one machine that have not landed yet."""
+    """The cp.async copies of one machine that have not completed yet."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._copies: list[_Copy] = []
-        self._groups: Value = np.int64(0)  # that each lane has committed
+        self._groups: Value = np.int64(0)  # how many groups each lane has committed
         self._started = 0  # copies
 
     def start(self, access: Access | None, place: Piece, words: list[Value]) -> None:
-        """A copy of these words, 4 bytes of each lane, in the lanes' current groups."""
+        """Start a copy of these words, 4 bytes of each lane, in the lanes' current groups."""
         self._copies.append(_Copy(access, place, words, place.lanes, self._groups, self._started))
         self._started += 1
 
@@ -56,16 +56,16 @@ class AsyncCopies(Unit):
         self._groups = self._groups + 1 if mask is None else self._groups + mask
 
     def wait(self, mask: Mask, keep: int) -> None:
-        """Land the copies of all but the latest `keep` groups of each waiting lane."""
+        """Complete the copies of all but the latest `keep` groups of each waiting lane."""
         self._land(mask, lambda copy: np.asarray(copy.group < self._groups - keep))
 
-    def landing(self) -> Callable[[np.ndarray], None]:
-        """What lands the copies that have been started by now, of the lanes that it is given."""
+    def make_landing(self) -> Callable[[np.ndarray], None]:
+        """Return what completes the copies of some lanes that have been started by now."""
         now = self._started
         return lambda lanes: self._land(lanes, lambda copy: np.asarray(copy.number < now))
 
     def _land(self, mask: Mask, which: Callable[[_Copy], np.ndarray]) -> None:
-        machine, still = self._machine, []
+        machine, remaining = self._machine, []
         for copy in self._copies:
             done = which(copy)
             if mask is not None:
@@ -83,8 +83,8 @@ class AsyncCopies(Unit):
                 rest = per_lane(~done, machine.lanes)
                 copy.lanes = rest if copy.lanes is None else copy.lanes & rest
                 if copy.lanes.any():
-                    still.append(copy)
-        self._copies = still
+                    remaining.append(copy)
+        self._copies = remaining
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class BulkBatch:
 
 
 class BulkCopies(Unit):
-    """The bulk copies of one machine that have not happened yet."""
+    """The bulk copies of one machine that have not completed yet."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -115,72 +115,72 @@ class BulkCopies(Unit):
         self._mbarriers.land_copies, self._mbarriers.describe_copies = self.land, self.describe
         self._loads: list[BulkBatch] = []
         self._stores: list[BulkBatch] = []
-        self._groups = np.zeros(machine.lanes, np.int64)  # that each lane has committed
+        self._groups = np.zeros(machine.lanes, np.int64)  # how many groups each lane has committed
 
     # --- loads -----------------------------------------------------------------------------------------------
 
     def load(self, copies: BulkBatch) -> None:
-        self._tell(copies, "async store", started=True)
+        self._notify(copies, "async store", started=True)
         self._loads.append(copies)
 
     def land(self, barriers: np.ndarray) -> None:
-        """Loads that signal these barriers land, in the order in which they were started, until a phase ends."""
-        still = []
+        """Complete loads that signal these barriers, in the order in which they were started, until a phase ends."""
+        remaining = []
         for copies in self._loads:
             chosen = np.isin(copies.completion, barriers) if barriers.size else np.zeros(copies.lanes.size, bool)
             if chosen.any():
                 self._land(copies.only(chosen))
-                barriers = self._mbarriers.lacking_bytes(barriers)
+                barriers = self._mbarriers.select_pending_bytes(barriers)
             if not chosen.all():
-                still.append(copies.only(~chosen) if chosen.any() else copies)
-        self._loads = still
+                remaining.append(copies.only(~chosen) if chosen.any() else copies)
+        self._loads = remaining
 
     def _land(self, copies: BulkBatch) -> None:
         machine, tile = self._machine, copies.tile
         if machine.launch.cluster != (1, 1, 1):
             require_running(machine, copies.instruction, copies.blocks)
-        self._tell(copies, "load")
+        self._notify(copies, "load")
         data = tile.read(machine.memory, copies.where)
-        chunks = tile.chunks(copies.offsets) + (copies.blocks * machine.shared.stride // 16)[:, None]
+        chunks = tile.piece_numbers(copies.offsets) + (copies.blocks * machine.shared.stride // 16)[:, None]
         _sixteens(machine)[chunks] = data
-        self._tell(copies, "async store")
+        self._notify(copies, "async store")
         self._mbarriers.complete(copies.instruction, copies.completion, np.full(copies.lanes.size, tile.bytes))
 
     def describe(self, barrier: int) -> str:
-        """What is still on its way to a barrier, as the end of a sentence."""
+        """Describe the loads that have yet to complete at a barrier, as the end of a sentence."""
         bytes_ = sum(copies.tile.bytes * np.count_nonzero(copies.completion == barrier) for copies in self._loads)
         return f" ({bytes_} bytes are on their way)" if bytes_ else ""
 
     # --- stores ----------------------------------------------------------------------------------------------
 
     def store(self, copies: BulkBatch) -> None:
-        self._tell(copies, "async load", started=True)
+        self._notify(copies, "async load", started=True)
         self._stores.append(copies)
 
     def groups(self, lanes: np.ndarray) -> np.ndarray:
-        """The number of the group that each of these lanes fills."""
+        """Return the number of the current bulk group of each of these lanes."""
         return self._groups[lanes]
 
     def commit(self, lanes: np.ndarray) -> None:
         self._groups += lanes
 
     def wait(self, lanes: np.ndarray, keep: int, reads_only: bool) -> None:
-        """These lanes wait for all but their latest `keep` groups, or for their reading of shared memory alone."""
-        still = []
+        """Let lanes wait for all but their latest `keep` groups, or only until these have read shared memory."""
+        remaining = []
         for copies in self._stores:
             done = lanes[copies.lanes] & (copies.completion < self._groups[copies.lanes] - keep)
             if not done.all():
-                still.append(copies.only(~done))
+                remaining.append(copies.only(~done))
             if done.any():
                 ready = copies.only(done)
                 if reads_only:
-                    still.append(replace(ready, data=self._read(ready)))
+                    remaining.append(replace(ready, data=self._read(ready)))
                 else:
                     self._write(ready)
-        self._stores = still
+        self._stores = remaining
 
     def on_leave(self, instruction: Instruction, lanes: np.ndarray) -> None:
-        """Raise AsyncFault if one of these lanes has started a store that may not have read shared memory yet."""
+        """Raise AsyncFault if one of these lanes, which exit, has a store that may not have read shared memory yet."""
         for copies in self._stores:
             if copies.data is None and lanes[copies.lanes].any():
                 lane = int(copies.lanes[np.argmax(lanes[copies.lanes])])
@@ -191,7 +191,7 @@ class BulkCopies(Unit):
                 )
 
     def on_end(self) -> None:
-        """The stores that have read their tiles write them."""
+        """Write the stores that have read their tiles."""
         for copies in self._stores:
             self._write(copies)
         self._stores = []
@@ -200,24 +200,24 @@ class BulkCopies(Unit):
         if copies.data is not None:
             return copies.data
         machine = self._machine
-        self._tell(copies, "async load")
-        chunks = copies.tile.chunks(copies.offsets) + (copies.blocks * machine.shared.stride // 16)[:, None]
+        self._notify(copies, "async load")
+        chunks = copies.tile.piece_numbers(copies.offsets) + (copies.blocks * machine.shared.stride // 16)[:, None]
         return _sixteens(machine)[chunks]
 
     def _write(self, copies: BulkBatch) -> None:
         data = self._read(copies)
-        self._tell(copies, "store")
+        self._notify(copies, "store")
         copies.tile.write(self._machine.memory, copies.where, data)
 
-    def _tell(self, copies: BulkBatch, kind: str, started: bool = False) -> None:
-        """Observers hear of each copy by itself, once for each side; of loads into shared memory also at the start."""
+    def _notify(self, copies: BulkBatch, kind: str, started: bool = False) -> None:
+        """Tell observers of each side of each copy; of a load into shared memory also when it starts."""
         machine, tile = self._machine, copies.tile
         if not machine.observers:
             return
         for entry in range(copies.lanes.size):
             block = int(copies.blocks[entry])
             if kind.startswith("async"):
-                space, size, addresses = "shared", 16, tile.chunks(copies.offsets[entry : entry + 1])[0] * 16
+                space, size, addresses = "shared", 16, tile.piece_numbers(copies.offsets[entry : entry + 1])[0] * 16
             else:
                 space, size = "global", tile.element_size
                 addresses = tile.addresses(machine.memory, copies.where[entry : entry + 1])
@@ -231,5 +231,5 @@ class BulkCopies(Unit):
 
 
 def _sixteens(machine: Machine) -> np.ndarray:
-    """All shared memory of the machine in pieces of 16 bytes."""
+    """Return all shared memory of the machine in pieces of 16 bytes."""
     return machine.shared.data.view(np.uint64).reshape(-1, 2)

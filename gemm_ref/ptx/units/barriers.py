@@ -16,7 +16,7 @@ KEY = ("cluster",)
 
 
 class ClusterBarrier(Unit):
-    """The barrier of each cluster of a machine: a phase ends when each thread that has not left has arrived in it."""
+    """The barrier of each cluster of a machine: a phase ends when all threads that have not exited have arrived."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -31,12 +31,12 @@ class ClusterBarrier(Unit):
                 f"{instruction.origin}: {self._machine.describe_first(twice)} arrives again at the "
                 "cluster's barrier before it has waited for it"
             )
-        self._tell(instruction, lanes)
+        self._notify(instruction, lanes)
         self._arrivals[lanes] += 1
-        self._look()
+        self._end_phases()
 
     def on_leave(self, instruction: Instruction, lanes: np.ndarray) -> None:
-        self._look()
+        self._end_phases()
 
     def describe_waits(self) -> list[str]:
         machine, parked = self._machine, self._machine.schedule.waiting_at(KEY)
@@ -46,8 +46,8 @@ class ClusterBarrier(Unit):
         place = machine.schedule.awaited(lane).place
         return [f"{place}: {machine.describe_lane(lane)} and {int(parked.sum()) - 1} more wait for their cluster"]
 
-    def _look(self) -> None:
-        """End the phases that every thread still running has arrived in, and wake those who wait for it."""
+    def _end_phases(self) -> None:
+        """End the phases in which all running threads have arrived, and wake the lanes that wait for them."""
         machine, alive = self._machine, self._machine.living()
         arrived = np.full(self._open.size, np.iinfo(np.int64).max)
         np.minimum.at(arrived, self._cluster[alive], self._arrivals[alive])
@@ -57,11 +57,11 @@ class ClusterBarrier(Unit):
             for observer in machine.observers:
                 observer.on_phase([(*KEY, int(number)) for number in np.flatnonzero(ended)], machine)
             if (waiting := machine.schedule.waiting_at(KEY)) is not None:
-                self._tell(None, waiting & ended[self._cluster])
+                self._notify(None, waiting & ended[self._cluster])
                 machine.schedule.wake(KEY, waiting & ended[self._cluster])
 
     def wait(self, instruction: Instruction, lanes: np.ndarray, onward: int) -> int:
-        """Lanes wait for the end of the phase in which they have arrived. Returns a place."""
+        """Let lanes wait for the end of the phase in which they have arrived; returns the next place."""
         if (unmet := lanes & (self._arrivals == self._waits)).any():
             raise AsyncFault(
                 f"{instruction.origin}: {self._machine.describe_first(unmet)} waits at the cluster's "
@@ -69,10 +69,10 @@ class ClusterBarrier(Unit):
             )
         self._waits[lanes] += 1
         late = lanes & (self._open[self._cluster] < self._arrivals)
-        self._tell(None, lanes & ~late)
+        self._notify(None, lanes & ~late)
         return self._machine.schedule.park(KEY, late, onward) if late.any() else onward
 
-    def _tell(self, instruction: Instruction | None, lanes: np.ndarray) -> None:
+    def _notify(self, instruction: Instruction | None, lanes: np.ndarray) -> None:
         if not self._machine.observers:
             return
         for number in np.unique(self._cluster[lanes]).tolist():
@@ -81,7 +81,7 @@ class ClusterBarrier(Unit):
 
 @dataclass
 class _Vote:
-    """Lanes that have arrived at a barrier together."""
+    """Lanes that have arrived at a barrier together, with their predicate."""
 
     lanes: np.ndarray
     predicate: np.ndarray
@@ -90,14 +90,14 @@ class _Vote:
 
 
 class Reductions(Unit):
-    """The predicates of threads that wait at barriers of one machine."""
+    """The predicates of threads that wait at reducing barriers of one machine (`bar.red`)."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._votes: dict[tuple, list[_Vote]] = {}
 
     def vote(self, barrier: tuple, lanes: np.ndarray, predicate: np.ndarray, write: Write, mode: str) -> None:
-        """These lanes are about to arrive; when the barrier opens, `write` gets what all of them say."""
+        """Record the predicate of lanes that arrive; when the barrier opens, `write` gets the result."""
         self._votes.setdefault(barrier, []).append(_Vote(lanes.copy(), predicate, write, mode))
 
     def on_open(self, barrier: tuple, lanes: np.ndarray | None) -> None:
@@ -105,12 +105,12 @@ class Reductions(Unit):
         if votes is None:
             return
         opened = np.ones(machine.lanes, bool) if lanes is None else lanes
-        true, said = np.zeros((2, machine.lanes), bool)
+        true, voted = np.zeros((2, machine.lanes), bool)
         for vote in votes:
-            said |= vote.lanes & opened
+            voted |= vote.lanes & opened
             true |= vote.lanes & opened & vote.predicate
         block = machine.block_index
-        counts, voters = (np.bincount(block[some], minlength=int(block[-1]) + 1)[block] for some in (true, said))
+        counts, voters = (np.bincount(block[some], minlength=int(block[-1]) + 1)[block] for some in (true, voted))
         results = {"popc": counts.astype(np.uint32), "or": counts > 0, "and": counts == voters}
         for vote in votes:
             if (done := vote.lanes & opened).any():

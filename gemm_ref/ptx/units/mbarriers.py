@@ -1,16 +1,16 @@
-"""mbarriers (PTX ISA, 9.7.13.15): barriers in shared memory that count arrivals and the bytes of bulk copies.
+"""mbarriers (PTX ISA, 9.7.13.15): barriers in shared memory with a count of arrivals and a transaction count.
 
 An mbarrier is one 64-bit word of the block's own shared memory, whose layout the manual leaves open; here it is
 
-    bits 0-19 arrivals still pending, 20-39 arrivals a phase, 40-60 bytes still to come plus 2^20, 61 parity of the
-    phase, 62 set, 63 clear
+    bits 0-19 pending arrivals, 20-39 expected arrivals of a phase, 40-60 transaction count (bytes) plus 2^20,
+    61 phase parity, 62 set, 63 clear
 
-so that what overwrites a barrier, or waits at one that was never initialised, is noticed. A phase ends when neither
-arrivals nor bytes are pending.
+so that an overwritten barrier, or a wait at one that was never initialised, is noticed. A phase completes when no
+arrivals and no bytes are pending.
 
-Threads that wait are parked until their phase ends. Bulk copies land at the last moment: when a thread waits for
-their barrier, and nothing but their bytes is missing. When no thread at all can go on, `try_wait` and `test_wait`
-return false, as the manual allows at any time; after LAST_CHANCES such rounds without a change, it is a deadlock.
+Threads that wait are parked until their phase completes. Bulk copies complete at the last moment: when a thread waits
+for their barrier and only their bytes are pending. When no thread can go on, `try_wait` and `test_wait` return false,
+as the manual allows at any time; after MAX_TIME_OUTS such rounds without a change it is a deadlock.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from gemm_ref.ptx.text.errors import AsyncFault
 from gemm_ref.ptx.text.parser import Instruction
 
 KEY = ("mbarrier",)
-LAST_CHANCES = 64
-MAX_COUNT = (1 << 20) - 1  # of arrivals, and of bytes either way
-_BIAS = 1 << 20  # of the bytes still to come, which may be negative
+MAX_TIME_OUTS = 64
+MAX_COUNT = (1 << 20) - 1  # of arrivals, and of bytes of either sign
+_BIAS = 1 << 20  # of the transaction count, which may be negative
 _VALID, _VALID_MASK = np.uint64(1 << 62), np.uint64(3 << 62)
 _INVALID = np.uint64(0xFFFFFFFFFFFFFFFF)
-_SHOWN = 8  # waits that a report of a deadlock names
+_MAX_WAITS_SHOWN = 8  # in the report of a deadlock
 
 
 @dataclass
 class Words:
     """The fields of some barriers, an int64 array each."""
 
-    pending: np.ndarray  # arrivals until the phase may end
-    expected: np.ndarray  # arrivals of a whole phase
-    bytes: np.ndarray  # of bulk copies, still to come
-    parity: np.ndarray  # of the phase that has not ended yet
+    pending: np.ndarray  # arrivals until the phase may complete
+    expected: np.ndarray  # arrivals per phase
+    bytes: np.ndarray  # the transaction count, in bytes
+    parity: np.ndarray  # of the current phase
 
     @classmethod
     def unpack(cls, words: np.ndarray) -> Words:
@@ -56,7 +56,7 @@ class Words:
 
 
 class MBarriers(Unit):
-    """The mbarriers of one machine; each has its number, its place among the 8-byte words of all shared memory."""
+    """The mbarriers of one machine; the number of each is its place among the 8-byte words of all shared memory."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -66,23 +66,23 @@ class MBarriers(Unit):
         self.describe_copies: Callable[[int], str] = lambda barrier: ""
         self._memory = machine.shared.view(8)
         self._live = np.zeros(self._memory.size, bool)  # initialised, and not invalidated since
-        self._numbers = np.full(machine.lanes, -1, np.int64)  # of the barrier that a parked lane waits for
+        self._numbers = np.full(machine.lanes, -1, np.int64)  # of the barrier at which a lane is parked; -1 for none
         self._parities = np.zeros(machine.lanes, np.int64)  # of the phase that it waits for
         self._answers: dict[int, Write] = {}  # place at which a parked lane goes on -> its predicate
-        # Arrivals of copies that have not landed: barrier, instruction, lanes, and what lands them.
+        # Arrivals of copies that have not completed: barrier, instruction, lanes, and what completes them.
         self._deferred: list[tuple[int, Instruction, np.ndarray, Callable[[np.ndarray], None]]] = []
-        self._chances = 0
-        self._chosen = np.zeros(self._memory.size + 1, bool)  # all false; the last is for lanes that wait for nothing
+        self._time_outs = 0
+        self._selected = np.zeros(self._memory.size + 1, bool)  # scratch; the last is for lanes that wait for none
 
     # --- where barriers are ----------------------------------------------------------------------------------
 
     def numbers(self, instruction: Instruction, lanes: np.ndarray, addresses) -> np.ndarray:
-        """The barriers that these lane numbers name. Raises MemoryFault for an address that holds none."""
+        """Return the barriers at the lanes' addresses. Raises MemoryFault for an address that cannot hold one."""
         blocks, offsets = locate_shared(self._machine, instruction, lanes, addresses, 8, 8)
         return (offsets + blocks * self._machine.shared.stride) // 8
 
     def words(self, instruction: Instruction, numbers: np.ndarray) -> Words:
-        """The fields of barriers. Raises AsyncFault where there is none."""
+        """Return the fields of barriers. Raises AsyncFault where there is none."""
         words = self._memory[numbers]
         wrong = (words & _VALID_MASK) != _VALID
         if wrong.any():
@@ -93,13 +93,13 @@ class MBarriers(Unit):
         return Words.unpack(words)
 
     def describe(self, number: int) -> str:
-        """`byte 1024 of shared memory of block (0, 0, 0)`."""
+        """Return `byte 1024 of shared memory of block (0, 0, 0)`."""
         machine = self._machine
         block, byte = divmod(number * 8, max(machine.shared.stride, 1))
         lane = int(np.argmax(machine.block_index == block))
         return f"byte {byte} of shared memory of {machine.describe_block(lane)}"
 
-    def _put(self, numbers: np.ndarray, words: Words | np.uint64) -> None:
+    def _store(self, numbers: np.ndarray, words: Words | np.uint64) -> None:
         self._memory[numbers] = words.pack() if isinstance(words, Words) else words
 
     # --- what changes them -----------------------------------------------------------------------------------
@@ -107,10 +107,10 @@ class MBarriers(Unit):
     def initialise(
         self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray, counts: np.ndarray
     ) -> None:  # fmt: skip
-        """New barriers for these counts of arrivals, one entry per lane. Raises AsyncFault for one that is there.
+        """Initialise barriers with these counts of arrivals, one entry per lane. Raises AsyncFault for an existing one.
 
-        PTX leaves that undefined, and for two threads at once it would be so too. Where it would change nothing it is
-        let pass: Triton 3.6 does so in kernels that it specialises by warps.
+        PTX leaves that undefined, and two threads at once as well. It is accepted where it changes nothing, as Triton
+        3.6 does in kernels that are specialised by warps.
         """
         if ((counts < 1) | (counts > MAX_COUNT)).any():
             raise AsyncFault(f"{instruction.origin}: an mbarrier counts from 1 to {MAX_COUNT} arrivals")
@@ -127,12 +127,12 @@ class MBarriers(Unit):
             )
         self.tell_use(instruction, lanes, numbers, initialises=True)
         self._live[numbers] = True
-        self._put(numbers, fresh)
+        self._store(numbers, fresh)
 
     def invalidate(self, instruction: Instruction, numbers: np.ndarray) -> None:
         self.words(instruction, numbers)
         self._live[numbers] = False
-        self._put(numbers, _INVALID)
+        self._store(numbers, _INVALID)
 
     def _count(self, instruction: Instruction, numbers: np.ndarray, amounts: np.ndarray):
         """Return the barriers that are named, the sum of the amounts for each, and their fields."""
@@ -152,8 +152,8 @@ class MBarriers(Unit):
         words.pending -= totals
         if drop:
             words.expected -= totals
-        self._put(barriers, words)
-        self._advance(barriers)
+        self._store(barriers, words)
+        self._complete_phases(barriers)
 
     def defer(
         self,
@@ -163,15 +163,15 @@ class MBarriers(Unit):
         awaited: int,
         finish: Callable[[np.ndarray], None],
     ) -> None:
-        """One arrival for each of these lanes, when somebody waits for nothing else; `finish` is called before it.
+        """Let each of these lanes arrive when a waiting thread needs only that; `finish` is called before.
 
-        awaited: arrivals that the phase awaits in addition, for each lane.
+        awaited: by how many pending arrivals each lane increases the phase now.
         """
         barriers, lanes_each, words = self._count(instruction, numbers, np.ones(numbers.size))
         words.pending += awaited * lanes_each
-        self._put(barriers, words)
+        self._store(barriers, words)
         self._deferred += [(int(n), instruction, lanes[numbers == n], finish) for n in barriers]
-        self._advance(barriers)
+        self._complete_phases(barriers)
 
     def _arrive_deferred(self, barriers: np.ndarray) -> None:
         for number, pending in zip(barriers.tolist(), Words.unpack(self._memory[barriers]).pending, strict=True):
@@ -188,11 +188,11 @@ class MBarriers(Unit):
     def expect(self, instruction: Instruction, numbers: np.ndarray, bytes_: np.ndarray) -> None:
         """Increase the transaction counts by bytes to come, one entry per lane."""
         self._add_bytes(instruction, numbers, bytes_)
-        self._chances = 0
+        self._time_outs = 0
 
     def complete(self, instruction: Instruction, numbers: np.ndarray, bytes_: np.ndarray) -> None:
         """Complete bytes of transactions, one entry per copy; phases that are complete now end."""
-        self._end(self._add_bytes(instruction, numbers, -bytes_))
+        self._end_phases(self._add_bytes(instruction, numbers, -bytes_))
 
     def _add_bytes(self, instruction: Instruction, numbers: np.ndarray, bytes_: np.ndarray) -> np.ndarray:
         barriers, totals, words = self._count(instruction, numbers, bytes_)
@@ -203,38 +203,38 @@ class MBarriers(Unit):
                 f"{instruction.origin}: the mbarrier at {self.describe(int(barriers[at]))} would wait for "
                 f"{words.bytes[at]} bytes, and it counts to {MAX_COUNT}"
             )
-        self._put(barriers, words)
+        self._store(barriers, words)
         return barriers
 
-    def _advance(self, barriers: np.ndarray) -> None:
-        """After arrivals: end phases, and where only bytes are missing and someone waits, let the copies land."""
-        self._end(barriers)
-        lanes = self._waiting_for(barriers)
+    def _complete_phases(self, barriers: np.ndarray) -> None:
+        """End complete phases after arrivals; where only bytes are pending and a lane waits, complete the copies."""
+        self._end_phases(barriers)
+        lanes = self._select_waiting(barriers)
         if lanes.size:
             self.land(np.unique(self._numbers[lanes]))
 
-    def _end(self, barriers: np.ndarray) -> None:
-        """End the phases of these barriers that lack nothing, and wake those who wait for them."""
-        self._chances = 0
+    def _end_phases(self, barriers: np.ndarray) -> None:
+        """End the complete phases of these barriers, and wake the lanes that wait for them."""
+        self._time_outs = 0
         words = Words.unpack(self._memory[barriers])
         done = (words.pending == 0) & (words.bytes == 0)
         if not done.any():
             return
         barriers = barriers[done]
         words = Words(*(field[done] for field in (words.expected, words.expected, words.bytes, words.parity ^ 1)))
-        self._put(barriers, words)
+        self._store(barriers, words)
         for observer in self._machine.observers:
             observer.on_phase([(*KEY, number) for number in barriers.tolist()], self._machine)
-        waiting = self._waiting_for(barriers)
+        waiting = self._select_waiting(barriers)
         parity = words.parity[np.searchsorted(barriers, self._numbers[waiting])]
         if (woken := waiting[parity != self._parities[waiting]]).size:
             self._wake(woken)
 
-    def _waiting_for(self, barriers: np.ndarray) -> np.ndarray:
-        """The parked lanes that wait for one of these barriers."""
-        self._chosen[barriers] = True
-        lanes = np.flatnonzero(self._chosen[self._numbers])
-        self._chosen[barriers] = False
+    def _select_waiting(self, barriers: np.ndarray) -> np.ndarray:
+        """Return the lanes that are parked at one of these barriers."""
+        self._selected[barriers] = True
+        lanes = np.flatnonzero(self._selected[self._numbers])
+        self._selected[barriers] = False
         return lanes
 
     def _wake(self, lanes: np.ndarray) -> None:
@@ -243,13 +243,13 @@ class MBarriers(Unit):
         self._machine.schedule.wake(KEY, self._machine.mask_of(lanes))
 
     def land(self, barriers: np.ndarray) -> None:
-        """Copies to barriers that lack nothing but their bytes land, or of whose arrivals they are what is awaited."""
+        """Complete the copies at barriers at which only their bytes, or only their arrivals, are pending."""
         if self._deferred:
             self._arrive_deferred(barriers)
-        self.land_copies(self.lacking_bytes(barriers))
+        self.land_copies(self.select_pending_bytes(barriers))
 
-    def lacking_bytes(self, barriers: np.ndarray) -> np.ndarray:
-        """Those of these barriers whose phase lacks nothing but bytes."""
+    def select_pending_bytes(self, barriers: np.ndarray) -> np.ndarray:
+        """Return those of these barriers at which only bytes are pending."""
         words = Words.unpack(self._memory[barriers])
         return barriers[(words.pending == 0) & (words.bytes != 0)]
 
@@ -259,9 +259,9 @@ class MBarriers(Unit):
         self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray, parities: np.ndarray, write: Write,
         mask: Mask, onward: int,
     ) -> int:  # fmt: skip
-        """Lane numbers wait for the end of a phase of this parity: `write` gets true where it has ended.
+        """Let lanes wait for the end of a phase of this parity; `write` gets true. Returns the next place.
 
-        The others are parked, and have their true already for when they go on. Returns a place.
+        Lanes whose phase has not ended are parked; their true is written already, for when they go on.
         """
         machine = self._machine
         words = self.words(instruction, numbers)
@@ -278,12 +278,12 @@ class MBarriers(Unit):
         return machine.schedule.park(KEY, machine.mask_of(lanes[late]), onward)
 
     def on_time_out(self) -> bool:
-        """Let all parked lanes go on with a false, because nobody else can, if that may still help."""
+        """Wake all parked lanes with a false, since no lane can go on, unless that has not helped repeatedly."""
         schedule = self._machine.schedule
         lanes = schedule.waiting_at(KEY)
-        if lanes is None or self._chances >= LAST_CHANCES:
+        if lanes is None or self._time_outs >= MAX_TIME_OUTS:
             return False
-        self._chances += 1
+        self._time_outs += 1
         places = schedule.parked_place(lanes)
         for place in np.unique(places):
             false = self._machine.mask_of(np.flatnonzero(lanes)[places == place])
@@ -293,7 +293,7 @@ class MBarriers(Unit):
         return True
 
     def describe_waits(self) -> list[str]:
-        """A line for each place and barrier at which lanes are parked."""
+        """Return a line for each place and barrier at which lanes are parked."""
         machine, found = self._machine, []
         lanes = np.flatnonzero(self._numbers >= 0)
         per_block = max(machine.shared.stride // 8, 1)
@@ -308,8 +308,8 @@ class MBarriers(Unit):
                 f"{word.expected[0]} arrivals and {word.bytes[0]} bytes{self.describe_copies(number)}"
                 + (f"; {count - 1} more threads wait here like it" if count > 1 else "")
             )
-        if len(found) > _SHOWN:
-            found[_SHOWN:] = [f"and {len(found) - _SHOWN} waits more"]
+        if len(found) > _MAX_WAITS_SHOWN:
+            found[_MAX_WAITS_SHOWN:] = [f"and {len(found) - _MAX_WAITS_SHOWN} waits more"]
         return found
 
     def tell_use(

@@ -1,12 +1,12 @@
-"""What Hopper's tensor cores make of A @ B + C, to the last bit.
+"""The arithmetic of Hopper's tensor cores, A @ B + C, to the last bit (PTX ISA, 9.7.14 and 9.7.15).
 
 **One sum.** Products are exact, of subnormal numbers too. The products of a group and the addend are aligned to the
 largest exponent among those that are not zero; a product's exponent is the sum of its factors' (a subnormal number
 has the smallest normal one's), even where the product of the fractions reaches 2; and no exponent counts that is below
 -133, for fp16 sums below -21. Of each, what lies more than `fraction` bits below that exponent is cut off, toward zero.
-They are added exactly, and the sum is made a number once: an fp32 is cut to `kept` bits of fraction, an fp16 is rounded
-to nearest. A sum of zero is +0. Infinities and NaN go as in IEEE arithmetic, and any NaN is 0x7FFFFFFF (0x7FFF). A
-longer sum is a chain: one group's sum is the next one's addend.
+They are added exactly, and the sum is made a number once: an fp32 is cut to `result_bits` of fraction, an fp16 is
+rounded to nearest. A sum of zero is +0. Infinities and NaN go as in IEEE arithmetic, and any NaN is 0x7FFFFFFF
+(0x7FFF). A longer sum is a chain: one group's sum is the next one's addend.
 
 **Sources.** Fasi, Higham, Mikaitis and Pranesh, 'Numerical behavior of NVIDIA tensor cores', PeerJ Computer Science
 7:e330 (2021) for the scheme; Khattak and Mikaitis, 'Accurate models of NVIDIA tensor cores', arXiv 2512.07004 (2025)
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemm_ref.ptx.text.dtypes import FORMATS, UNSIGNED
-from gemm_ref.ptx.units.formats import WHOLE
+from gemm_ref.ptx.units.formats import INTEGERS
 
 _FP8 = ("e4m3", "e5m2")
 _INT32 = -(1 << 31), (1 << 31) - 1
@@ -35,32 +35,32 @@ _NAN = {np.dtype(np.float32): 0x7FFFFFFF, np.dtype(np.float16): 0x7FFF}
 
 @dataclass(frozen=True)
 class Sum:
-    """How an instruction adds."""
+    """How an instruction adds products."""
 
-    group: int  # products that are added at once
+    group: int  # products that one sum adds
     fraction: int = 25  # bits kept below the largest exponent
-    kept: int = 23  # bits of fraction of an fp32 result
+    result_bits: int = 23  # bits of fraction of an fp32 result
 
 
 def sum_of(instruction: str, kind: str, k: int) -> Sum:
-    """How `mma`, `wmma` or `wgmma` of this depth adds products of this format.
+    """Return how `mma`, `wmma` or `wgmma` of this depth adds products of this format.
 
     ptxas makes a `wmma` of tf32, k8, from two HMMA.1684. `mma` of fp8 is not one sum: see `multiply_add`.
     """
     if kind in _FP8:
-        return Sum(32, fraction=13, kept=13)
+        return Sum(32, fraction=13, result_bits=13)
     return Sum(4 if (instruction, kind) == ("wmma", "tf32") else k)
 
 
 def multiply_add(
     instruction: str, x: np.ndarray, y: np.ndarray, kinds: tuple[str, str], c: np.ndarray, clamps: bool = False
 ) -> np.ndarray:
-    """x @ y^T + c as an instruction makes it: x (tiles, m, k), y (tiles, n, k), c and the result (tiles, m, n).
+    """Return x @ y^T + c as an instruction does: x (tiles, m, k), y (tiles, n, k), c and the result (tiles, m, n).
 
     x, y: fp32 that hold numbers of the formats `kinds`; c: fp32 or fp16, and int32 of s8 and u8, which wraps around or
     `clamps`.
     """
-    if kinds[0] in WHOLE:  # the sum of an instruction's products is below 2**24: exact
+    if kinds[0] in INTEGERS:  # the sum of an instruction's products is below 2**24: exact
         total = np.matmul(x, y.transpose(0, 2, 1)).astype(np.int64) + c
         return (np.clip(total, *_INT32) if clamps else total).astype(np.int32)
     if instruction == "mma" and kinds[0] in _FP8:
@@ -74,7 +74,7 @@ def multiply_add(
 
 
 def add_products(x: np.ndarray, y: np.ndarray, kinds: tuple[str, str], c: np.ndarray, how: Sum) -> np.ndarray:
-    """As `multiply_add`, by a chain of sums; k is a multiple of its group."""
+    """Do as `multiply_add`, by a chain of sums; k is a multiple of the group."""
     if _is_exact(x, y, c, how):
         return (np.matmul(x, y.transpose(0, 2, 1)) + c).astype(c.dtype) + c.dtype.type(0)  # which makes -0 +0
     operands = (x, _exponents(x, kinds[0])), (y, _exponents(y, kinds[1]))
@@ -96,7 +96,7 @@ def add_products(x: np.ndarray, y: np.ndarray, kinds: tuple[str, str], c: np.nda
 
 
 def _parts(shape: tuple[int, ...], group: int) -> Iterator[tuple[slice, slice]]:
-    """Some tiles, and rows of them, at a time."""
+    """Yield some tiles, and rows of them, at a time, so that their products fit into a cache."""
     tiles, m, n = shape
     many = max(1, _AT_A_TIME // (m * n * group)) if n < 64 else 1
     some = m if n < 64 else max(1, _AT_A_TIME // (n * group))
@@ -106,8 +106,8 @@ def _parts(shape: tuple[int, ...], group: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _is_exact(x: np.ndarray, y: np.ndarray, c: np.ndarray, how: Sum) -> bool:
-    """Whether all are whole numbers, so small that no sum of them is cut: then any order gives the same."""
-    bits = min(how.kept, 10 if c.dtype == np.float16 else how.kept)
+    """Return whether all are integers so small that no sum of them is cut: then any order gives the same result."""
+    bits = min(how.result_bits, 10 if c.dtype == np.float16 else how.result_bits)
     largest = [float(np.abs(values).max(initial=0)) for values in (x, y, c)]
     if not largest[0] * largest[1] * x.shape[2] + largest[2] < 2.0 ** (bits + 1):  # false for NaN, too
         return False
@@ -115,7 +115,7 @@ def _is_exact(x: np.ndarray, y: np.ndarray, c: np.ndarray, how: Sum) -> bool:
 
 
 def _exponents(values: np.ndarray, kind: str) -> np.ndarray:
-    """int16 of fp32 that hold numbers of a format."""
+    """Return the exponents, as int16, of fp32 that hold numbers of a format."""
     fields = (values.view(np.uint32) >> np.uint32(23)).astype(np.int16) & np.int16(255)
     found = np.maximum(fields - np.int16(127), np.int16(FORMATS[kind].lowest))
     found[values == 0] = _ZERO
@@ -126,7 +126,7 @@ def _exponents(values: np.ndarray, kind: str) -> np.ndarray:
 def _add_group(
     values: tuple[np.ndarray, np.ndarray], exponents: tuple[np.ndarray, np.ndarray], c: np.ndarray, how: Sum
 ) -> np.ndarray:
-    """One sum: of values and their exponents (group, m, 1, tiles) and (group, 1, n, tiles), c (m, n, tiles)."""
+    """Return one sum of products of (group, m, 1, tiles) by (group, 1, n, tiles), and c (m, n, tiles)."""
     wide = c.astype(np.float32, copy=False)
     own = _exponents(wide, "f16" if c.dtype == np.float16 else "f32")
     top = np.maximum((exponents[0] + exponents[1]).max(axis=0), own)
@@ -145,11 +145,11 @@ def _add_group(
     total *= (1023 - how.fraction + top.astype(np.int64) << 52).view(np.float64)
     if c.dtype == np.float16:
         return total.astype(np.float16) + np.float16(0)
-    return _cut(total, how.kept) + np.float32(0)
+    return _cut(total, how.result_bits) + np.float32(0)
 
 
 def _add_any(values: tuple[np.ndarray, np.ndarray], top: np.ndarray, c: np.ndarray, how: Sum) -> np.ndarray:
-    """As `_add_group`, for exponents of any size, infinities and NaN."""
+    """Do as `_add_group`, for exponents of any size, infinities and NaN."""
     products = np.multiply(*values, dtype=np.float64)
     wide = c.astype(np.float64)
     lowest = np.clip(top.astype(np.int64), -300, 300) - how.fraction
@@ -163,20 +163,20 @@ def _add_any(values: tuple[np.ndarray, np.ndarray], top: np.ndarray, c: np.ndarr
     if c.dtype == np.float16:
         result = total.astype(np.float16)
     else:
-        subnormal, step = np.abs(total) < 2.0**-126, 2.0 ** (-126 - how.kept)
-        result = _cut(np.where(subnormal, np.trunc(total / step) * step, total), how.kept)
+        subnormal, step = np.abs(total) < 2.0**-126, 2.0 ** (-126 - how.result_bits)
+        result = _cut(np.where(subnormal, np.trunc(total / step) * step, total), how.result_bits)
     result += c.dtype.type(0)
     return result if plain is None else _with_plain_nan(np.where(special, plain.astype(c.dtype), result))
 
 
 def _power(exponent: np.ndarray) -> np.ndarray:
-    """2 to an int64, as float64."""
+    """Return 2 to an int64, as float64."""
     return (1023 + exponent << 52).view(np.float64)
 
 
-def _cut(total: np.ndarray, kept: int) -> np.ndarray:
-    """float64 -> fp32 with so many bits of fraction, toward zero; where it is subnormal, a multiple of its step."""
-    return (total.view(np.int64) & -(1 << 52 - kept)).view(np.float64).astype(np.float32)
+def _cut(total: np.ndarray, result_bits: int) -> np.ndarray:
+    """Convert float64 to fp32 with so many bits of fraction, toward zero."""
+    return (total.view(np.int64) & -(1 << 52 - result_bits)).view(np.float64).astype(np.float32)
 
 
 def _with_plain_nan(values: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Tensor maps: what `cuTensorMapEncodeTiled` of the CUDA driver makes of a tensor, for copies of its tiles.
+"""Tensor maps, as `cuTensorMapEncodeTiled` of the CUDA driver makes them for bulk copies of tiles (PTX ISA, 5.5.8).
 
     a = torch.zeros(256, 512, dtype=torch.bfloat16)
     ptx.run(kernel, launch, [ptx.TensorMap(a, box=(64, 128), swizzle=128), ...])
@@ -68,7 +68,7 @@ class TensorMap:
 
     @property
     def box_bytes(self) -> int:
-        """Bytes of a tile: what its copy adds to an mbarrier's transaction count, even at the tensor's edges."""
+        """Bytes of a tile, by which its copy decreases a transaction count, even at the tensor's edges."""
         total = self.element_size
         for size in self.box:
             total *= size
@@ -113,19 +113,19 @@ class TensorMap:
         for wrong, message in faults:
             if wrong:
                 raise ValueError(f"{message} (cuTensorMapEncodeTiled)")
-        if self.span > self._held:
+        if self.span > self._available_bytes:
             raise ValueError(
                 f"sizes {self.sizes} with strides {self.strides} reach {self.span} bytes from the tensor's first "
-                f"element, and its memory has {self._held}"
+                f"element, and its memory has {self._available_bytes}"
             )
 
     @property
-    def _held(self) -> int:
+    def _available_bytes(self) -> int:
         """Bytes of the tensor's memory from its first element on."""
         return self.tensor.untyped_storage().nbytes() - self.tensor.storage_offset() * self.element_size
 
     def reached(self) -> np.ndarray:
-        """Of each element of `memory()`, whether the map reaches it: the padding of rows is not."""
+        """Return for each element of `memory()` whether the map reaches it; it does not reach the padding of rows."""
         numbers = np.zeros(1, np.int64)
         for size, step in zip(self.sizes, (self.element_size, *self.strides), strict=True):
             numbers = (numbers[:, None] + np.arange(size) * step).ravel()
@@ -134,11 +134,13 @@ class TensorMap:
         return reached
 
     def memory(self) -> torch.Tensor:
-        """The memory that the map reaches and may store to, as a contiguous tensor: the tensor itself where it is that.
+        """Return the memory that the map reaches and may store to: the tensor itself if it is contiguous.
 
-        Where a store would write past the end of it, it ends there.
+        It ends where the memory of the tensor ends, even if a store would write past that.
         """
         past = (self.stored_columns - self.sizes[0]) * self.element_size
         if not past and self.tensor.is_contiguous() and self.span <= self.tensor.numel() * self.element_size:
             return self.tensor
-        return self.tensor.detach().as_strided((min(self.span + past, self._held) // self.element_size,), (1,))
+        return self.tensor.detach().as_strided(
+            (min(self.span + past, self._available_bytes) // self.element_size,), (1,)
+        )

@@ -1,4 +1,4 @@
-"""The two sides of a bulk copy: which bytes of a tensor a tile is, and where they lie in shared memory.
+"""The two sides of a bulk copy: the elements of a tensor in a tile, and their places in shared memory.
 
 A tile lies in shared memory row after row, in pieces of 16 bytes. A swizzle lets pieces change places: the piece at an
 address takes the place whose address differs in bits 4 to 6, by what bits 7 to 9 are (of these three bits, one for a
@@ -20,13 +20,13 @@ from gemm_ref.ptx.units.tensor_map import PIECE, TensorMap
 _SWIZZLED_BITS = {0: 0, 32: 1, 64: 3, 128: 7}  # by the swizzle's span
 
 
-def swizzled(addresses: np.ndarray, span: int) -> np.ndarray:
-    """Where the pieces at these byte addresses lie under a swizzle of this span (0 for none)."""
+def swizzle(addresses: np.ndarray, span: int) -> np.ndarray:
+    """Return the addresses of the pieces at these byte addresses under a swizzle of this span (0 for none)."""
     return addresses ^ (addresses >> 7 & _SWIZZLED_BITS[span]) << 4
 
 
 class Tile:
-    """The tiles of a tensor map, as a kernel's parameter."""
+    """The tiles of a tensor map that is a kernel parameter."""
 
     def __init__(self, map_: TensorMap, tensor: Tensor) -> None:
         self._map, self._tensor = map_, tensor
@@ -47,14 +47,13 @@ class Tile:
                 "manuals do not say how they are stored in shared memory; let the box be as wide as the swizzle"
             )
 
-    def chunks(self, offsets: np.ndarray) -> np.ndarray:
-        """(entries, pieces): the tiles' pieces, as numbers of 16 bytes from the start of the block's shared memory."""
+    def piece_numbers(self, offsets: np.ndarray) -> np.ndarray:
+        """Return the pieces of the tiles, (entries, pieces), in units of 16 bytes from the start of shared memory."""
         pieces = np.arange(0, self.bytes, PIECE)
-        return swizzled(offsets[:, None] + pieces, self._map.swizzle) // PIECE
+        return swizzle(offsets[:, None] + pieces, self._map.swizzle) // PIECE
 
-    def _places(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(entries, rows): the byte from the tensor's start at which each row of the tile begins, were it wide enough,
-        and whether the row is in the tensor."""
+    def _row_starts(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the byte offset of each row of the tiles, (entries, rows), and whether the row is in the tensor."""
         start = (where[:, 0] * self.element_size)[:, None] + np.zeros(self._rows, np.int64)
         inside = np.ones(start.shape, bool)
         row = np.arange(self._rows)
@@ -68,46 +67,46 @@ class Tile:
         return start, inside
 
     def _elements(self, where: np.ndarray, columns: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """(entries, rows, elements): each element's number from the tensor's start, and whether it is in the tensor.
+        """Return the number of each element, (entries, rows, elements), and whether it is in the tensor.
 
-        columns: those of the tensor, if not its own.
+        columns: those that count as inside; 0 for the tensor's own.
         """
-        start, inside = self._places(where)
+        start, inside = self._row_starts(where)
         column = where[:, :1] + np.arange(self._map.box[0])
         there = (column >= 0) & (column < (columns or self._map.sizes[0]))
         numbers = start[:, :, None] // self.element_size + np.arange(self._map.box[0])
         return numbers, inside[:, :, None] & there[:, None, :]
 
     def addresses(self, memory: GlobalMemory, where: np.ndarray) -> np.ndarray:
-        """The virtual addresses of the elements that are in the tensor."""
+        """Return the virtual addresses of the elements that are in the tensor."""
         numbers, inside = self._elements(where)
         return self._tensor.first + numbers[inside] * self.element_size
 
     def read(self, memory: GlobalMemory, where: np.ndarray) -> np.ndarray:
-        """(entries, pieces, 2 words of 8 bytes): the tiles as they land, zeros where they leave the tensor."""
+        """Return the tiles, (entries, pieces, 2 words of 8 bytes), with zeros outside of the tensor."""
         words = self._words(where)
         return round_to_tf32(words.view(np.float32)).view(np.uint64) if self._map.to_tf32 else words
 
     def _words(self, where: np.ndarray) -> np.ndarray:
         first, last = where[:, 0], where[:, 0] + self._map.box[0]
         if (first * self.element_size % PIECE == 0).all() and (first >= 0).all() and (last <= self._map.sizes[0]).all():
-            start, inside = self._places(where)
+            start, inside = self._row_starts(where)
             pieces = start[:, :, None] // PIECE + np.arange(self._inner // PIECE)
             source = self._tensor.view(8).reshape(-1, 2)
             if inside.all():
                 return source[pieces].reshape(len(where), -1, 2)
-            found = source[np.where(inside[:, :, None], pieces, 0)]
-            found[~inside] = 0
-            return found.reshape(len(where), -1, 2)
+            pieces_read = source[np.where(inside[:, :, None], pieces, 0)]
+            pieces_read[~inside] = 0
+            return pieces_read.reshape(len(where), -1, 2)
         numbers, inside = self._elements(where)
         source = self._tensor.view(self.element_size)
-        found = np.where(inside, source[np.where(inside, numbers, 0)], source.dtype.type(0))
-        return found.reshape(len(where), -1).view(np.uint64).reshape(len(where), -1, 2)
+        pieces_read = np.where(inside, source[np.where(inside, numbers, 0)], source.dtype.type(0))
+        return pieces_read.reshape(len(where), -1).view(np.uint64).reshape(len(where), -1, 2)
 
     def write(self, memory: GlobalMemory, where: np.ndarray, data: np.ndarray) -> None:
-        """The inverse of `read`; what is outside of the tensor is left out, as far as it is in no piece of a row.
+        """Write tiles: the inverse of `read`. Elements outside of the tensor are written only to complete a piece.
 
-        Raises MemoryFault where such a piece is past the end of memory.
+        Raises MemoryFault if such a piece is past the end of memory.
         """
         numbers, inside = self._elements(where, self._map.stored_columns)
         target = self._tensor.view(self.element_size)
@@ -122,7 +121,7 @@ class Tile:
 
 
 class Line:
-    """Bytes that follow each other: what `cp.async.bulk` without a tensor map copies."""
+    """Contiguous bytes, which `cp.async.bulk` without a tensor map copies."""
 
     element_size = PIECE
 
@@ -130,11 +129,11 @@ class Line:
         self.bytes = size
         self._instruction = instruction
 
-    def chunks(self, offsets: np.ndarray) -> np.ndarray:
+    def piece_numbers(self, offsets: np.ndarray) -> np.ndarray:
         return offsets[:, None] // PIECE + np.arange(self.bytes // PIECE)
 
     def require_inside(self, machine: Machine, lanes: np.ndarray, addresses: np.ndarray) -> None:
-        """Raise MemoryFault unless the copies are inside of a tensor each."""
+        """Raise MemoryFault unless each copy is inside of a tensor."""
         for lane, address in zip(lanes, addresses, strict=True):
             if not any(tensor.holds(int(address), int(address), self.bytes) for tensor in machine.memory.tensors):
                 raise MemoryFault(
@@ -153,7 +152,7 @@ class Line:
             self._words(memory, int(address))[:] = words
 
     def _words(self, memory: GlobalMemory, address: int) -> np.ndarray:
-        """(pieces, 2 words of 8 bytes) of memory from this address on."""
+        """Return memory from this address on, (pieces, 2 words of 8 bytes)."""
         tensor = next(tensor for tensor in memory.tensors if tensor.holds(address, address, self.bytes))
         first = int(tensor.index(address, 8))
         return tensor.view(8)[first : first + self.bytes // 8].reshape(-1, 2)

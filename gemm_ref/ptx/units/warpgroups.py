@@ -5,7 +5,7 @@ compared with a GPU, are taken to be added as `mma` adds them.
 
 An instruction is carried out when its warpgroup waits for its group (`wgmma.wait_group`), and it is only then that it
 reads shared memory: a tile that was overwritten before is multiplied as overwritten. Until then its accumulators are in
-flight: a lane that reads one gets NaN, observers are told, and what is written to one is lost. Fragments of A in
+flight: a lane that reads one gets NaN, which observers are told, and a write to one is overwritten. Fragments of A in
 registers are read when the instruction is issued.
 """
 
@@ -42,31 +42,31 @@ class Accumulator(Pending):
 
     slots: tuple[int, ...]
     sums: np.ndarray  # (warpgroups, 64, N)
-    issued: np.ndarray  # of each warpgroup: how many instructions have not been executed
+    issued: np.ndarray  # how many instructions of each warpgroup have not been executed
 
 
 @dataclass(frozen=True)
 class Multiply:
-    """An instruction that was issued, an entry for each of its warpgroups."""
+    """An instruction that was issued, with an entry for each of its warpgroups."""
 
     instruction: Instruction
     shape: WgmmaShape
     accumulator: Accumulator
     groups: np.ndarray  # numbers of the warpgroups
     blocks: np.ndarray  # of the machine
-    batch: np.ndarray  # number of the wgmma group that it belongs to
+    batch: np.ndarray  # number of its wgmma group
     a: np.ndarray  # (entries,) descriptors, or (entries, 64, k) elements as fp32
     b: np.ndarray  # (entries,) descriptors
-    keeps: np.ndarray  # (entries,) whether D is added to
+    accumulates: np.ndarray  # (entries,) whether the product is added to D (scale-d)
 
     def only(self, chosen: np.ndarray) -> Multiply:
-        names = ("groups", "blocks", "batch", "a", "b", "keeps")
+        names = ("groups", "blocks", "batch", "a", "b", "accumulates")
         return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
 
 @dataclass(frozen=True)
 class WgmmaShape:
-    """What an instruction's name and immediates say."""
+    """The form of an instruction, from its name and immediates."""
 
     columns: int
     a_kind: str
@@ -75,18 +75,18 @@ class WgmmaShape:
     b_sign: int
     a_transposed: bool
     b_transposed: bool
-    sums: np.dtype  # of D: fp32, or fp16 of which a register has two
+    sums: np.dtype  # the type of D: fp32, int32, or fp16 with two in a register
 
 
 class Warpgroups(Unit):
-    """The warpgroups of one machine: numbered block after block, with a number for a partial one at a block's end."""
+    """The warpgroups of one machine, numbered block after block; a partial one at a block's end has a number too."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._per_block = cdiv(machine.launch.threads, WARPGROUP)
         self._group_of_lane = machine.block_index * self._per_block + machine.thread_of_lane // WARPGROUP
         count = int(self._group_of_lane[-1]) + 1
-        self._first = np.searchsorted(self._group_of_lane, np.arange(count))  # each one's first lane
+        self._first = np.searchsorted(self._group_of_lane, np.arange(count))  # the first lane of each
         self._fenced = np.zeros(count, bool)
         self._committed = np.zeros(count, np.int64)
         self._queue: list[Multiply] = []
@@ -94,8 +94,8 @@ class Warpgroups(Unit):
         self._assembling: dict[int, None] = {}  # places at which lanes have waited for their warpgroup
         self._in_flight = machine.in_flight  # by register slot
 
-    def gather(self, mask: Mask) -> np.ndarray | None:
-        """The numbers of the warpgroups whose lanes are all here; None where a lane of one is not."""
+    def find_complete(self, mask: Mask) -> np.ndarray | None:
+        """Return the numbers of the warpgroups of these lanes; None if one is not complete."""
         lanes = self._machine.lanes_of(mask)
         here = np.bincount(self._group_of_lane[lanes], minlength=self._first.size)
         if (here % WARPGROUP).any():
@@ -103,7 +103,7 @@ class Warpgroups(Unit):
         return np.flatnonzero(here)
 
     def assemble(self, mask: Mask, place: int) -> int:
-        """Lanes that have come to this place wait there for the others of their warpgroup. Returns a place."""
+        """Park lanes at a place until all lanes of their warpgroup have come; returns the next place."""
         self._assembling[place] = None
 
         def complete(lanes: np.ndarray) -> np.ndarray:
@@ -129,8 +129,8 @@ class Warpgroups(Unit):
     def commit(self, groups: np.ndarray) -> None:
         self._committed[groups] += 1
 
-    def issue(self, instruction: Instruction, shape: WgmmaShape, slots, groups, a, b, keeps) -> None:
-        """Put an instruction into the queue; a, b and keeps have an entry for each warpgroup."""
+    def issue(self, instruction: Instruction, shape: WgmmaShape, slots, groups, a, b, accumulates) -> None:
+        """Queue an instruction; a, b and accumulates have an entry for each warpgroup."""
         if not self._fenced[groups].all():
             lane = int(self._first[groups[np.argmin(self._fenced[groups])]])
             raise AsyncFault(
@@ -146,50 +146,52 @@ class Warpgroups(Unit):
         accumulator.instruction = instruction
         fresh = groups[accumulator.issued[groups] == 0]
         if fresh.size:
-            self._take_off(instruction, accumulator, fresh, keeps[np.isin(groups, fresh)])
+            self._put_in_flight(instruction, accumulator, fresh, accumulates[np.isin(groups, fresh)])
         accumulator.issued[groups] += 1
         blocks, batch = groups // self._per_block, self._committed[groups]
-        multiply = Multiply(instruction, shape, accumulator, groups, blocks, batch, a, b, keeps)
+        multiply = Multiply(instruction, shape, accumulator, groups, blocks, batch, a, b, accumulates)
         self._queue.append(multiply)
-        if self._machine.observers:  # of what it may read from now on
+        if self._machine.observers:  # it may read from now on
             if a.ndim == 1:
                 self._operand(multiply, a, ROWS, shape.a_transposed, shape.a_kind, started=True)
             self._operand(multiply, b, shape.columns, shape.b_transposed, shape.b_kind, started=True)
 
     def wait(self, groups: np.ndarray, keep: int) -> None:
-        """Carry out all but the latest `keep` committed groups of these warpgroups."""
+        """Execute all but the latest `keep` committed groups of these warpgroups."""
         waiting = np.zeros(self._first.size, bool)
         waiting[groups] = True
-        still, landed = [], {}
+        remaining, completed = [], {}
         for multiply in self._queue:
             done = waiting[multiply.groups] & (multiply.batch < self._committed[multiply.groups] - keep)
             if done.any():
                 part = multiply if done.all() else multiply.only(done)
                 self._multiply(part)
-                landed[id(multiply.accumulator)] = multiply.accumulator
+                completed[id(multiply.accumulator)] = multiply.accumulator
             if not done.all():
-                still.append(multiply.only(~done) if done.any() else multiply)
-        self._queue = still
-        for accumulator in landed.values():
-            self._land(accumulator, groups[accumulator.issued[groups] == 0])
+                remaining.append(multiply.only(~done) if done.any() else multiply)
+        self._queue = remaining
+        for accumulator in completed.values():
+            self._complete(accumulator, groups[accumulator.issued[groups] == 0])
 
     # --- registers in flight ---------------------------------------------------------------------------------
 
     def lanes(self, groups: np.ndarray) -> np.ndarray:
-        """(warpgroups, 128) lane numbers."""
+        """Return the lane numbers, (warpgroups, 128)."""
         return self._first[groups][:, None] + np.arange(WARPGROUP)
 
-    def _take_off(self, instruction: Instruction, accumulator: Accumulator, groups: np.ndarray, keeps) -> None:
-        """The registers of these warpgroups go in flight; what they hold is what is added to."""
+    def _put_in_flight(
+        self, instruction: Instruction, accumulator: Accumulator, groups: np.ndarray, accumulates
+    ) -> None:
+        """Put the registers of these warpgroups in flight; their values are the addends."""
         machine, lanes = self._machine, self.lanes(groups)
         held = []
         for slot in accumulator.slots:
             flight = self._in_flight.get(slot)
-            value = machine.registers[slot]  # which is there if all lanes have written it while some were in flight
+            value = machine.registers[slot]  # not None if all lanes have written it while some were in flight
             if value is None and flight is not None:
                 value = flight.value
             if value is None:
-                if keeps.any():
+                if accumulates.any():
                     raise UndefinedRegister(
                         f"{instruction.origin}: an accumulator is added to before anything was written to it"
                     )
@@ -206,8 +208,8 @@ class Warpgroups(Unit):
         accumulator.sums[groups] = accumulators_to_matrix(np.stack(held), accumulator.sums.dtype)
         accumulator.lanes[lanes] = True
 
-    def _land(self, accumulator: Accumulator, groups: np.ndarray) -> None:
-        """These warpgroups have no instruction left to carry out: their registers get the sums."""
+    def _complete(self, accumulator: Accumulator, groups: np.ndarray) -> None:
+        """Write the sums to the registers of these warpgroups, whose instructions have all been executed."""
         lanes = self.lanes(groups)
         groups = groups[accumulator.lanes[lanes[:, 0]]]
         if not groups.size:
@@ -215,11 +217,11 @@ class Warpgroups(Unit):
         machine, lanes = self._machine, self.lanes(groups).ravel()
         accumulator.lanes[lanes] = False
         values = matrix_to_accumulators(accumulator.sums[groups]).reshape(len(accumulator.slots), -1)
-        whole = lanes.size == machine.lanes
+        everyone = lanes.size == machine.lanes
         back = not accumulator.lanes.any()
         for slot, value in zip(accumulator.slots, values, strict=True):
             flight = self._in_flight[slot]
-            if whole:
+            if everyone:
                 new = value
             else:
                 held = machine.registers[slot] if machine.registers[slot] is not None else flight.value
@@ -245,14 +247,14 @@ class Warpgroups(Unit):
             b = b.transpose(0, 2, 1)
         if shape.a_sign * shape.b_sign < 0:
             b = -b
-        before = np.where(multiply.keeps[:, None, None], accumulator.sums[groups], shape.sums.type(0))
+        before = np.where(multiply.accumulates[:, None, None], accumulator.sums[groups], shape.sums.type(0))
         accumulator.sums[groups] = multiply_add("wgmma", a, b, (shape.a_kind, shape.b_kind), before)
         accumulator.issued[groups] -= 1
 
     def _operand(
         self, multiply: Multiply, words, rows: int, transposed: bool, kind: str, started: bool = False
     ) -> np.ndarray:
-        """The tiles that these descriptors name, as fp32."""
+        """Return the tiles that these descriptors address, as fp32."""
         machine, place = self._machine, multiply.instruction.origin
         descriptors = Descriptors.unpack(words, place)
         bits, addresses = shared_tile(machine, place, descriptors, multiply.blocks, rows, transposed, BITS[kind])

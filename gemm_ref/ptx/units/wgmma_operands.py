@@ -7,7 +7,7 @@ swizzle's span, 16 without one; LBO and SBO are the descriptor's leading and str
     MN-major  row k, elements 8 j .. of mn: k % 8 * S + k // 8 * (LBO without a swizzle, else SBO)
                                             + j % (S // 16) * 16 + j // (S // 16) * (SBO without a swizzle, else LBO)
 
-from the start address on, swizzled by the bits of the address (`tile.swizzled`).
+from the start address on, swizzled by the bits of the address (`tile.swizzle`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from gemm_ref.ptx.core.machine import Machine
 from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault
-from gemm_ref.ptx.units.tile import swizzled
+from gemm_ref.ptx.units.tile import swizzle
 
 K_BYTES = 32  # of k in one instruction, of whatever type
 ROWS = 64  # of A and D
@@ -66,7 +66,7 @@ def shared_tile(
     tile that is not all in shared memory.
     """
     offsets = _pieces(descriptors, rows, K_BYTES // dtype.itemsize, transposed)
-    addresses = swizzled(descriptors.start[:, None, None] + offsets, descriptors.span)
+    addresses = swizzle(descriptors.start[:, None, None] + offsets, descriptors.span)
     low, high = int(addresses.min()), int(addresses.max())
     if low < 0 or high + 16 > machine.shared.size:
         raise MemoryFault(
@@ -74,8 +74,8 @@ def shared_tile(
             f"({machine.shared.size} bytes)"
         )
     chunks = (addresses + (blocks * machine.shared.stride)[:, None, None]) // 16
-    found = machine.shared.data.view(np.uint64).reshape(-1, 2)[chunks]
-    return found.reshape(*chunks.shape[:2], -1).view(dtype), addresses
+    pieces = machine.shared.data.view(np.uint64).reshape(-1, 2)[chunks]
+    return pieces.reshape(*chunks.shape[:2], -1).view(dtype), addresses
 
 
 def _pieces(descriptors: Descriptors, rows: int, depth: int, transposed: bool) -> np.ndarray:

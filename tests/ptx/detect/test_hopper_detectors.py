@@ -127,14 +127,14 @@ def test_blocks_of_a_cluster_meet_at_its_barrier():
 @%p3 st.shared::cluster.u32 [%r6], 5; barrier.cluster.arrive;{} setp.eq.and.u32 %p4, %r7, 1, %p1;
 @%p4 ld.shared.u32 %r5, [%r2]; {} barrier.cluster.arrive; barrier.cluster.wait;"""
 
-    def found(first: str, second: str) -> list[str]:
+    def find_kinds(first: str, second: str) -> list[str]:
         detectors = ptx.Detectors()
         args = [ptx.TensorMap(torch.ones(8, 8), (8, 8)), torch.zeros(4)]
         run_kernel(f"{HEAD}\n{body.format(first, second)}", args, (2, 1, 1), observers=[detectors], cluster=(2, 1, 1))
         return [finding.kind for finding in detectors.findings]
 
-    assert found("barrier.cluster.wait;", "") == []
-    assert found("", "barrier.cluster.wait;") == [RACE]
+    assert find_kinds("barrier.cluster.wait;", "") == []
+    assert find_kinds("", "barrier.cluster.wait;") == [RACE]
 
 
 # --- mbarriers as such, and how long shared memory lives -----------------------------------------------------

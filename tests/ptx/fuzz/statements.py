@@ -118,15 +118,15 @@ class Writer:
             name = chance.choice(("sqrt", "fabs", "floor", "trunc", "rint", "-"))
             form = "(-{})" if name == "-" else f"{name}{suffix}({{}})"
             return self._joined(form, [self.expression(kind, depth - 1)])
-        a, b = self._kept(kind, depth), self._kept(kind, depth)
+        a, b = self._make_uncontracted(kind, depth), self._make_uncontracted(kind, depth)
         if what == "multiply-add" and kind != "f16":
-            c = self._kept(kind, depth)
+            c = self._make_uncontracted(kind, depth)
             return self._joined("({} * {} + {})", [a, b, c], f"fma{suffix}({{}}, {{}}, {{}})")
         if what == "divide" and kind != "f16":
             return self._joined("({} / {})", [a, b])
         return self._joined("({} * {})" if what == "product" else "({} " + chance.choice("+-") + " {})", [a, b])
 
-    def _kept(self, kind: str, depth: int) -> tuple[str, str]:
+    def _make_uncontracted(self, kind: str, depth: int) -> tuple[str, str]:
         """An operand that no compiler contracts, or turns a sum into a difference by: no product, nothing negated."""
         found = self.expression(kind, depth - 1)
         while "*" in found[0] or found[0].startswith("(-"):

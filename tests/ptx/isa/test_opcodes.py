@@ -264,7 +264,7 @@ def permute(a: int, b: int, c: int) -> int:
     return result
 
 
-def chosen(kind: str, condition: str):
+def select_by_sign(kind: str, condition: str):
     def function(a: int, b: int, c: int) -> int:
         # -0 counts as zero, and NaN as not at least zero
         return a if (from_bits(c, "f32") >= 0 if condition == "f32" else number(c, condition) >= 0) else b
@@ -291,7 +291,7 @@ FIELDS = [
         values={2: (0x3210, 0x7654, 0xFEDC, 0x0123, 0x5410, 0x8888, 0xFFFF7632)},
     ),
     *(Case(f"selp.{k}", (k, k, "pred"), k, lambda a, b, p: a if p else b) for k in ALL_KINDS),
-    *(chosen(k, condition) for k in ("b32", "u64", "f32") for condition in ("s32", "f32")),
+    *(select_by_sign(k, condition) for k in ("b32", "u64", "f32") for condition in ("s32", "f32")),
 ]
 
 CASES = ARITHMETIC + LOGIC + FIELDS

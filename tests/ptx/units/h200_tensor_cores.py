@@ -26,8 +26,8 @@ class Recorded:
 
     crafted: np.ndarray
     first: np.ndarray
-    given: np.ndarray  # checksums of the crafted vectors, then of each lot,
-    made: np.ndarray  # and of their outputs
+    inputs: np.ndarray  # checksums of the crafted vectors, then of each lot,
+    outputs: np.ndarray  # and of their outputs
 
 
 def lots(dots: Dots) -> Iterator[Vectors]:
@@ -37,7 +37,7 @@ def lots(dots: Dots) -> Iterator[Vectors]:
         yield random_vectors(dots.kinds, dots.k, LOT, seed)
 
 
-def given_sum(vectors: Vectors) -> int:
+def inputs_checksum(vectors: Vectors) -> int:
     return checksum(np.concatenate([part.view(np.uint8).ravel() for part in (vectors.a, vectors.b, vectors.c)]))
 
 
@@ -57,7 +57,7 @@ def record(path: Path = FILE, make: Callable[[Dots, Vectors], np.ndarray] = on_g
     for dots in DOTS:
         given = list(lots(dots))
         made = [make(dots, vectors) for vectors in given]
-        sums = ([of(part) for part in parts] for of, parts in ((given_sum, given), (checksum, made)))
+        sums = ([of(part) for part in parts] for of, parts in ((inputs_checksum, given), (checksum, made)))
         own = Recorded(made[0], made[1], *(np.array(some, np.uint32) for some in sums))
         found |= {f"{dots}/{name}": getattr(own, name) for name in Recorded.__annotations__}
     np.savez_compressed(path, **found)

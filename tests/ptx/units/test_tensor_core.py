@@ -16,7 +16,7 @@ from experiments.studies.shared.dots import DOTS, Dots, modelled, on_gpu
 from gemm_ref.compute import MATHS
 from gemm_ref.ptx.units import tensor_core
 from tests.ptx.plain_sums import hopper
-from tests.ptx.units.h200_tensor_cores import LOT, LOTS, checksum, given_sum, lots, recorded
+from tests.ptx.units.h200_tensor_cores import LOT, LOTS, checksum, inputs_checksum, lots, recorded
 
 BY_NAME = {str(dots): dots for dots in DOTS}
 CHECKED = 20  # lots of random vectors of each instruction; where there is a GPU, it makes 100
@@ -26,11 +26,11 @@ CHECKED = 20  # lots of random vectors of each instruction; where there is a GPU
 def test_outputs_are_those_of_an_h200(dots):
     own = recorded()[str(dots)]
     for i, vectors in enumerate(itertools.islice(lots(dots), 1 + CHECKED)):
-        assert given_sum(vectors) == own.given[i], "the vectors are not those that the H200 was given"
+        assert inputs_checksum(vectors) == own.inputs[i], "the vectors are not those that the H200 was given"
         made = modelled(dots, vectors)
         if i < 2:
             np.testing.assert_array_equal(made, (own.crafted, own.first)[i])
-        assert checksum(made) == own.made[i], f"lot {i}"
+        assert checksum(made) == own.outputs[i], f"lot {i}"
 
 
 def mismatches(name: str) -> tuple[int, int]:
@@ -42,10 +42,11 @@ def mismatches(name: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name, change", [
     ("mma f16 k16", {"group": 8}), ("mma f16 k16", {"fraction": 24}), ("mma f16 k16", {"fraction": 26}),
-    ("mma f16 k16", {"kept": 22}), ("mma tf32 k8", {"group": 4}), ("mma tf32 k4", {"group": 2}),
+    ("mma f16 k16", {"result_bits": 22}), ("mma tf32 k8", {"group": 4}), ("mma tf32 k4", {"group": 2}),
     ("mma bf16 k16", {"group": 8}), ("mma bf16 k8", {"fraction": 26}), ("wgmma bf16 k16", {"fraction": 24}),
     ("wgmma tf32 k8", {"group": 4}), ("wgmma e4m3 k32", {"group": 16}), ("wgmma e4m3 k32", {"fraction": 14}),
-    ("wgmma e5m2 k32", {"kept": 14}), ("mma f16 k16 f16 sums", {"group": 8}), ("mma f16 k8 f16 sums", {"fraction": 24}),
+    ("wgmma e5m2 k32", {"result_bits": 14}), ("mma f16 k16 f16 sums", {"group": 8}),
+    ("mma f16 k8 f16 sums", {"fraction": 24}),
 ])  # fmt: skip
 def test_an_h200_does_not_add_otherwise(monkeypatch, name, change):
     how = tensor_core.sum_of
@@ -55,13 +56,13 @@ def test_an_h200_does_not_add_otherwise(monkeypatch, name, change):
 
 @pytest.mark.parametrize("name", ["mma f16 k16", "mma tf32 k8", "wgmma e4m3 k32"])
 def test_an_h200_does_not_round_what_it_cuts(monkeypatch, name):
-    monkeypatch.setattr(tensor_core, "_cut", lambda total, kept: _rounded(total, kept))
+    monkeypatch.setattr(tensor_core, "_cut", lambda total, result_bits: _rounded(total, result_bits))
     assert min(mismatches(name)) > 0
 
 
-def _rounded(total: np.ndarray, kept: int) -> np.ndarray:
-    half = np.int64(1) << 51 - kept
-    return ((total.view(np.int64) + half) & -(1 << 52 - kept)).view(np.float64).astype(np.float32)
+def _rounded(total: np.ndarray, result_bits: int) -> np.ndarray:
+    half = np.int64(1) << 51 - result_bits
+    return ((total.view(np.int64) + half) & -(1 << 52 - result_bits)).view(np.float64).astype(np.float32)
 
 
 @pytest.mark.parametrize("math, form", [
@@ -71,7 +72,7 @@ def _rounded(total: np.ndarray, kept: int) -> np.ndarray:
 def test_what_is_lost_is_allowed(math, form):
     """For each product, in shares of |A| @ |B|: each of a group's terms is cut once, and then the sum."""
     how = tensor_core.sum_of(*form)
-    lost = ((how.group + 1) * 2.0**-how.fraction + 2.0**-how.kept) / how.group
+    lost = ((how.group + 1) * 2.0**-how.fraction + 2.0**-how.result_bits) / how.group
     assert 1.8 * lost <= MATHS[math].sum_eps
 
 

@@ -13,14 +13,14 @@ from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
 from gemm_ref.ptx.text.operands import Immediate, Register, Vector, items_of
 from gemm_ref.ptx.text.parser import Instruction
-from gemm_ref.ptx.units.formats import BITS, WHOLE, numbers
+from gemm_ref.ptx.units.formats import BITS, INTEGERS, numbers
 from gemm_ref.ptx.units.warpgroups import Warpgroups, WgmmaShape
 from gemm_ref.ptx.units.wgmma_operands import K_BYTES, fragments_to_matrix
 
 _NAME = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f32|f16|s32)\.(\w+)\.(\w+)")
 _KINDS = {("f16", "f16"), ("bf16", "bf16"), ("tf32", "tf32")}
 _KINDS |= {(a, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")}
-_KINDS |= {(a, b) for a in WHOLE for b in WHOLE}
+_KINDS |= {(a, b) for a in INTEGERS for b in INTEGERS}
 
 
 def wgmma(decoder: Decoder, instruction: Instruction) -> Control:
@@ -32,7 +32,7 @@ def wgmma(decoder: Decoder, instruction: Instruction) -> Control:
 
     def step(machine: Machine, mask: Mask, place: int) -> int:
         warpgroups = machine.unit(Warpgroups)
-        groups = warpgroups.gather(mask)
+        groups = warpgroups.find_complete(mask)
         if groups is None:
             return warpgroups.assemble(mask, place)
         if groups.size:
@@ -43,7 +43,7 @@ def wgmma(decoder: Decoder, instruction: Instruction) -> Control:
 
 
 def _execution(decoder: Decoder, instruction: Instruction) -> Callable[[Machine, np.ndarray], None]:
-    """What an instruction does for some warpgroups, by their numbers."""
+    """Return what executes an instruction for some warpgroups, by their numbers."""
     operation = instruction.parts[1]
     if operation == "mma_async":
         return _multiply(decoder, instruction)
@@ -58,17 +58,17 @@ def _execution(decoder: Decoder, instruction: Instruction) -> Callable[[Machine,
 
 
 def _shape(instruction: Instruction) -> WgmmaShape:
-    """What the name and the immediates say. Raises Unsupported, and ParseError for what contradicts itself."""
+    """Return the form of an instruction. Raises Unsupported, and ParseError for contradicting operands."""
     match = _NAME.fullmatch(instruction.name)
     kinds = match.groups()[3:] if match else ()
     whole = match is not None and match[3] == "s32"
     if match is None or kinds not in _KINDS or (match[3] == "f16" and kinds != ("f16", "f16")) or (
-        whole != (kinds[0] in WHOLE)
+        whole != (kinds[0] in INTEGERS)
     ):  # fmt: skip
         raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
     columns, depth, (a_kind, b_kind) = int(match[1]), int(match[2]), kinds
     item = BITS[a_kind].itemsize
-    signs = [1, 1] * whole  # which integers do not have
+    signs = [1, 1] * whole  # integers have none
     signs += [integer(operand) for operand in instruction.operands[4:] if isinstance(operand, Immediate)]
     if depth * item != K_BYTES or columns % 8 or not 8 <= columns <= 256 or signs[0] not in (1, -1) or (
         signs[1] not in (1, -1)
@@ -95,7 +95,7 @@ def _multiply(decoder: Decoder, instruction: Instruction) -> Callable[[Machine, 
     slots = tuple(decoder.slot(item.name) for item in registers)
     from_registers = isinstance(a, Vector)
     a_words = [decoder.source(item, DTYPES["b32" if from_registers else "b64"]) for item in items_of(a)]
-    b_word, keeps = decoder.source(b, DTYPES["b64"]), decoder.source(scale, DTYPES["pred"])
+    b_word, accumulates = decoder.source(b, DTYPES["b64"]), decoder.source(scale, DTYPES["pred"])
     if from_registers and len(a_words) != 4:
         raise ParseError(f"{instruction.origin}: A takes 4 registers")
 
@@ -107,7 +107,7 @@ def _multiply(decoder: Decoder, instruction: Instruction) -> Callable[[Machine, 
             left = numbers(fragments_to_matrix(held, BITS[shape.a_kind]), shape.a_kind, np.float32)
         else:
             left = per_lane(a_words[0](machine), machine.lanes)[lanes[:, 0]]
-        right, kept = (per_lane(read(machine), machine.lanes)[lanes[:, 0]] for read in (b_word, keeps))
-        warpgroups.issue(instruction, shape, slots, groups, left, right, kept)
+        right, added = (per_lane(read(machine), machine.lanes)[lanes[:, 0]] for read in (b_word, accumulates))
+        warpgroups.issue(instruction, shape, slots, groups, left, right, added)
 
     return execute
