@@ -1,4 +1,4 @@
-"""`load` PTX text and `run` it: choosing the kernel, decoding it once, and walking the grid in batches of blocks."""
+"""`load` PTX text and `run` it: select the kernel, decode it once, and execute the grid in batches of blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.core.events import Observer, only_first, watching
 from gemm_ref.ptx.core.machine import DecodedKernel, Machine, Operation
 from gemm_ref.ptx.core.memory import GlobalMemory
-from gemm_ref.ptx.isa.numbers.fused import with_runs
+from gemm_ref.ptx.isa.numbers.fused import attach_runs
 from gemm_ref.ptx.isa.table import decode
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED
 from gemm_ref.ptx.text.errors import LaunchFault, ParseError
@@ -35,13 +35,13 @@ from gemm_ref.ptx.units.warps import Warps
 
 UNITS = (MBarriers, Reductions, BulkCopies, ClusterBarrier, Warps, Warpgroups, AsyncCopies)  # of every machine
 _THREADS_OF_AN_SM = 2048
-# Lanes that run at a time: long enough that NumPy's cost a call is small beside the work, short enough for the cache.
+# Lanes per batch: enough to hide NumPy's overhead per call, few enough for the cache.
 BATCH_LANES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Struct:
-    """An argument that is passed by value: its fields as (offset in bytes, type such as `s32`, tensor or number).
+    """An argument passed by value: its fields as (offset in bytes, type such as `s32`, tensor or number).
 
     A pointer is a `u64` field with a tensor; a half is `Struct(((0, "f16", 1.5),))`. names: what messages call the
     tensors, by their offsets.
@@ -61,7 +61,7 @@ class Pointers:
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
-    """Inside Python does not look for garbage: that would go through all the new objects again and again."""
+    """Disable garbage collection in this context: it would traverse all new objects again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -79,7 +79,7 @@ def load(text: str, entry: str | None = None) -> DecodedKernel:
     Raises ParseError for text that is not PTX, and Unsupported for an instruction the reference GPU lacks, naming
     it and its source line.
     """
-    entries = _parsed(text)
+    entries = _parse_cached(text)
     if entry is None and len(entries) > 1:
         raise ParseError(f"the module holds several kernels, name one: {', '.join(entries)}")
     if entry is not None and entry not in entries:
@@ -88,7 +88,7 @@ def load(text: str, entry: str | None = None) -> DecodedKernel:
     decoder = Decoder(chosen)
     operations: list[Operation] = []
     for part in decoder.parts:
-        operations += with_runs(part, [decode(part, instruction) for instruction in part.entry.instructions])
+        operations += attach_runs(part, [decode(part, instruction) for instruction in part.entry.instructions])
     return DecodedKernel(
         entry=chosen,
         static_shared=decoder.static_shared,
@@ -103,21 +103,21 @@ def load(text: str, entry: str | None = None) -> DecodedKernel:
 
 @functools.lru_cache(maxsize=256)
 def entries(text: str, called: str | None = None) -> tuple[str, ...]:
-    """The names of the kernels in PTX text, in its order; of those alone that the source calls `called`, if given.
+    """Return the names of the kernels in PTX text, in its order; only those that the source calls `called`, if any.
 
     A name in PTX is the source's, or the source's with C++'s mangling around it: its length before it, and behind it
     template arguments or parameters. Raises ParseError for text that is not PTX.
     """
-    return tuple(name for name in _parsed(text) if called is None or is_called(name, called))
+    return tuple(name for name in _parse_cached(text) if called is None or is_called(name, called))
 
 
 def is_called(entry: str, name: str) -> bool:
-    """Whether what PTX calls `entry` is the kernel `name` of the source, or an instance of it."""
+    """Return whether `entry` in PTX is the kernel `name` of the source, or an instance of that template."""
     return name in (entry, _demangle(entry))
 
 
 def _demangle(entry: str) -> str:
-    """The function's name in a mangled one: `gemm` of `_ZN3lab4gemmILi8EEvPf`, which is `lab::gemm<8>(float*)`."""
+    """Return the function in a mangled name: `gemm` of `_ZN3lab4gemmILi8EEvPf`, which is `lab::gemm<8>(float*)`."""
     nested = entry.startswith("_ZN")
     name, rest = "", entry.removeprefix("_ZN" if nested else "_Z")
     while head := re.match(r"L?(\d+)", rest):
@@ -128,7 +128,7 @@ def _demangle(entry: str) -> str:
     return name
 
 
-_parsed = functools.lru_cache(maxsize=8)(parse)  # a module's kernels are loaded one by one
+_parse_cached = functools.lru_cache(maxsize=8)(parse)  # a module's kernels are loaded one by one
 
 
 def run(
@@ -153,7 +153,7 @@ def run(
     parameters: list[list[Tile] | np.generic | np.ndarray] = []
     for index, ((parameter, kind), value) in enumerate(zip(entry.parameters, args, strict=True)):
         name = names[index] if index < len(names) else f"tensor argument {index}"
-        if not isinstance(value, _fitting(kind)) and not _are_maps(value, kind):
+        if not isinstance(value, _accepted_types(kind)) and not _are_maps(value, kind):
             raise ValueError(
                 f"{kernel.name} takes for {parameter} (argument {index}) a {kind}, and was given a "
                 f"{type(value).__name__}: a TensorMap is for a CUtensorMap, a Struct for other bytes by value"
@@ -161,21 +161,21 @@ def run(
         if isinstance(value, TensorMap | tuple):
             parameters.append([_tile(memory, name, map_) for map_ in (value if isinstance(value, tuple) else (value,))])
         elif isinstance(value, Struct):
-            parameters.append(_by_value(memory, name, value, kind))
+            parameters.append(_struct_bytes(memory, name, value, kind))
         elif isinstance(value, Pointers):
             addresses = [memory.add(each, x) for each, x in zip(value.names, value.tensors, strict=True)]
-            parameters.append(_parameter(memory.add(name, torch.tensor(addresses)), kind))
+            parameters.append(_parameter_value(memory.add(name, torch.tensor(addresses)), kind))
         elif isinstance(value, torch.Tensor):
-            parameters.append(_parameter(memory.add(name, value), kind))
-            if name in launch.partly:  # so no element of it has to be written
+            parameters.append(_parameter_value(memory.add(name, value), kind))
+            if name in launch.partly:  # no element of it must be written
                 memory.tensors[-1].reached = functools.partial(np.zeros, value.numel(), bool)
         else:
-            parameters.append(_parameter(value, kind))
+            parameters.append(_parameter_value(value, kind))
     symbols = _place_variables(kernel, memory)
     cooperates = any(ENVIRONMENT in i.text for part in (entry, *entry.functions) for i in part.instructions)
     if cooperates:
-        symbols[ENVIRONMENT] = _meeting_place(kernel, launch, memory)
-    launch = _with_cluster(kernel, launch)
+        symbols[ENVIRONMENT] = _add_grid_barrier(kernel, launch, memory)
+    launch = _set_cluster(kernel, launch)
     if entry.most_threads is not None and launch.threads > entry.most_threads:
         raise LaunchFault(
             f"a GPU refuses this launch: {kernel.name} is compiled for blocks of {entry.most_threads} threads at most "
@@ -207,8 +207,8 @@ def _tile(memory: GlobalMemory, name: str, map_: TensorMap) -> Tile:
     return Tile(map_, memory.tensors[-1])
 
 
-def _with_cluster(kernel: DecodedKernel, launch: Launch) -> Launch:
-    """The launch with the cluster that the kernel itself says; raises ValueError for one that contradicts it."""
+def _set_cluster(kernel: DecodedKernel, launch: Launch) -> Launch:
+    """Return the launch with the cluster that the kernel declares. Raises ValueError for a contradicting launch."""
     declared = kernel.entry.cluster
     if declared is not None and launch.cluster not in (declared, (1, 1, 1)):
         raise ValueError(f"{kernel.name} is compiled for clusters of {declared}, and launched with {launch.cluster}")
@@ -217,7 +217,7 @@ def _with_cluster(kernel: DecodedKernel, launch: Launch) -> Launch:
     return launch
 
 
-def _parameter(value: int | float, kind: str) -> np.generic:
+def _parameter_value(value: int | float, kind: str) -> np.generic:
     dtype = DTYPES[kind]
     if dtype.kind == "f":
         return dtype.type(value)
@@ -225,10 +225,10 @@ def _parameter(value: int | float, kind: str) -> np.generic:
     return unsigned.type(int(value) & (1 << 8 * dtype.itemsize) - 1).view(dtype)
 
 
-def _meeting_place(kernel: DecodedKernel, launch: Launch, memory: GlobalMemory) -> int:
-    """The address of what the blocks of a grid count themselves with (`this_grid().sync()`).
+def _add_grid_barrier(kernel: DecodedKernel, launch: Launch, memory: GlobalMemory) -> int:
+    """Add the memory of a grid's barrier (`this_grid().sync()`), and return its address.
 
-    Raises ValueError for a grid of more blocks than a GPU holds at a time, as a launch of it would fail.
+    Raises ValueError for a grid of more blocks than a GPU holds at a time: its launch would fail.
     """
     most = REFERENCE_SMS * (_THREADS_OF_AN_SM // launch.threads)
     if math.prod(launch.grid) > most:
@@ -242,25 +242,25 @@ def _meeting_place(kernel: DecodedKernel, launch: Launch, memory: GlobalMemory) 
 
 
 def _are_maps(value: object, kind: str) -> bool:
-    """Whether it is as many tensor maps as an array of them has, the type of a parameter."""
+    """Return whether a value is as many tensor maps as the parameter, an array of them, has."""
     return isinstance(value, tuple) and kind == f"b8[{MAP_BYTES * len(value)}]"
 
 
-def _fitting(kind: str) -> Any:
-    """What may be an argument of this type."""
+def _accepted_types(kind: str) -> Any:
+    """Return the Python types of an argument for a parameter of this type."""
     if kind == TENSOR_MAP:
         return TensorMap, Struct
     return (Struct,) if kind.endswith("]") else (torch.Tensor, Pointers, int, float, np.number)
 
 
-def _by_value(memory: GlobalMemory, name: str, struct: Struct, kind: str) -> np.ndarray:
-    """The bytes of a struct, with tensors as their addresses. Raises ValueError for a field outside of its type."""
+def _struct_bytes(memory: GlobalMemory, name: str, struct: Struct, kind: str) -> np.ndarray:
+    """Return the bytes of a struct, with the addresses of tensors. Raises ValueError for a field outside of it."""
     size = int(kind.rstrip("]").partition("[")[2])
     data = bytearray(size)
     for offset, field, value in struct.fields:
         if isinstance(value, torch.Tensor):
             value = memory.add(dict(struct.names).get(offset, f"{name} + {offset}"), value)
-        bits = _parameter(value, field).tobytes()
+        bits = _parameter_value(value, field).tobytes()
         if not 0 <= offset <= size - len(bits):
             raise ValueError(f"{name} has {size} bytes: a {field} at byte {offset} is outside")
         data[offset : offset + len(bits)] = bits
@@ -268,13 +268,15 @@ def _by_value(memory: GlobalMemory, name: str, struct: Struct, kind: str) -> np.
 
 
 def _place_variables(kernel: DecodedKernel, memory: GlobalMemory) -> dict[str, int]:
-    """The addresses of the module's variables, which hold their initial values: those of others among them."""
+    """Place the module's variables with their initial values, and return their addresses."""
     variables = [variable for variable in kernel.entry.variables if variable.space in ("global", "const")]
     contents = [bytearray(variable.data.ljust(variable.size, b"\0")) for variable in variables]
     tensors = [torch.frombuffer(data, dtype=torch.uint8) for data in contents]
     symbols = {v.name: memory.add(v.name, tensor) for v, tensor in zip(variables, tensors, strict=True)}
     for variable, tensor in zip(variables, memory.tensors[len(memory.tensors) - len(variables) :], strict=True):
-        tensor.reached = functools.partial(np.zeros, variable.size, bool)  # none of it must be written: it has contents
+        tensor.reached = functools.partial(
+            np.zeros, variable.size, bool
+        )  # it has contents, so that none of it must be written
     for variable, data in zip(variables, contents, strict=True):
         for at, symbol in variable.addresses:
             # 0: a function that this kernel does not reach

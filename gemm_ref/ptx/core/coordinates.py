@@ -1,6 +1,6 @@
-"""Linear numbers of threads, blocks and clusters, their coordinates, and the special registers that tell of them.
+"""Special registers (PTX ISA, chapter 10), and the order of blocks and clusters in a grid.
 
-PTX ISA, chapter 10. x runs fastest: the order in which threads form warps, and blocks their ranks in a cluster.
+x is the fastest dimension: threads form warps in that order, and blocks have their ranks in a cluster in that order.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from gemm_ref.launch import REFERENCE_SMS, Launch
 from gemm_ref.ptx.core.lanes import Lanes, coordinates
 from gemm_ref.ptx.text.dtypes import Value
 
-MAX_BLOCKS = 16  # of a cluster, the size that is not portable
+MAX_BLOCKS = 16  # of a cluster: the largest size, which is not portable
 _CLUSTER = ("cluster_ctaid", "cluster_nctaid", "clusterid", "nclusterid")
 SPECIAL_REGISTERS = {f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid", *_CLUSTER) for axis in "xyz"}
 SPECIAL_REGISTERS |= {"%laneid", "%warpid", "%nwarpid", "%dynamic_smem_size", "%total_smem_size"}
 SPECIAL_REGISTERS |= {"%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"}
 CLOCKS = {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"}
-ENVIRONMENT = "%envreg"  # 1 and 2 hold the address of what the blocks of a grid meet at
+ENVIRONMENT = "%envreg"  # 1 and 2 hold the address of the barrier of a grid
 SPECIAL_REGISTERS |= CLOCKS | {"%smid", "%nsmid", "%warpsize", "%gridid", f"{ENVIRONMENT}1", f"{ENVIRONMENT}2"}
 SPECIAL_REGISTERS |= {f"%lanemask_{order}" for order in ("eq", "lt", "le", "gt", "ge")}
 
 
 def check_shape(launch: Launch) -> None:
-    """Raise ValueError unless the grid is made of whole clusters of at most MAX_BLOCKS blocks."""
+    """Raise ValueError unless the grid consists of complete clusters of at most MAX_BLOCKS blocks."""
     if min(launch.cluster) < 1 or math.prod(launch.cluster) > MAX_BLOCKS:
         raise ValueError(f"a cluster has 1 to {MAX_BLOCKS} blocks, not {launch.cluster}")
     if any(blocks % size for blocks, size in zip(launch.grid, launch.cluster, strict=True)):
@@ -34,7 +34,7 @@ def check_shape(launch: Launch) -> None:
 
 
 def block_order(launch: Launch) -> np.ndarray:
-    """The linear numbers of all blocks, cluster after cluster and in the order of their ranks in each."""
+    """Return the linear numbers of all blocks, cluster after cluster and by rank within each."""
     linear = np.arange(math.prod(launch.grid))
     if math.prod(launch.cluster) == 1:
         return linear
@@ -92,7 +92,7 @@ def _identity(machine: Lanes, register: str):
 
 
 def clock(name: str, executed: int) -> Value:
-    """A clock: it counts the instructions that the machine has executed, since time is not modelled."""
+    """Return a clock, which counts the executed instructions, since time is not modelled."""
     value = executed >> 32 if name.endswith("_hi") else executed
     return np.uint64(value) if name in ("%clock64", "%globaltimer") else np.uint32(value & 0xFFFFFFFF)
 
@@ -103,7 +103,7 @@ def _clusters(launch: Launch) -> list[int]:
 
 
 def _in_cluster(launch: Launch, linear: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """x, y, z of each block in its cluster, and of its cluster in the grid."""
+    """Return x, y and z of each block in its cluster, and of its cluster in the grid."""
     places = coordinates(linear, launch.grid)
     inner = [place % size for place, size in zip(places, launch.cluster, strict=True)]
     return inner, [place // size for place, size in zip(places, launch.cluster, strict=True)]

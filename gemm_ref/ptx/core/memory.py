@@ -1,8 +1,8 @@
-"""The memories of the reference GPU: where things live, bounds, alignment, typed views.
+"""The memories of the reference GPU: address layout, bounds, alignment, typed views (PTX ISA, 5.1, state spaces).
 
-Addresses are virtual. Tensor i lives near (i + 1) << 40, at the place inside a 256-byte line where it really lies, so
+Addresses are virtual. Tensor i begins near (i + 1) << 40, at the offset in a 256-byte line of its real address, so that
 alignment is real and no overrun can reach another tensor. Shared memory starts at 0 for each thread block and local
-memory at 0 for each thread, as PTX's state spaces do; the windows give both a place among generic addresses.
+memory at 0 for each thread, as PTX's state spaces do; the windows map both into the generic address space.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gemm_ref.ptx.text.parser import Variable
 SHARED_WINDOW = 1 << 60  # generic address of shared byte 0
 LOCAL_WINDOW = 1 << 61  # generic address of local byte 0
 PARAMETER_WINDOW = 1 << 62  # generic address of the first parameter
-PARAMETER_SPACING = 1 << 15  # bytes from a parameter to the next, the most that a kernel's take; between is nobody's
-CODE_WINDOW = 1 << 59  # the address of a function: this and its place in the program
-HEAP_BYTES = 8 << 20  # for `malloc` in kernels: what CUDA gives (cudaLimitMallocHeapSize)
-STACK_BYTES = 1024  # of a thread, for functions that call themselves: what CUDA gives (cudaLimitStackSize)
+PARAMETER_SPACING = 1 << 15  # bytes from a parameter to the next: at least the size of all parameters of a kernel
+CODE_WINDOW = 1 << 59  # added to its place in the program this is the address of a function
+HEAP_BYTES = 8 << 20  # for `malloc` in kernels: the default of cudaLimitMallocHeapSize
+STACK_BYTES = 1024  # per thread, for recursive functions: the default of cudaLimitStackSize
 _TENSOR_SPACING = 1 << 40
-_LINE = 256  # what cudaMalloc aligns to
-_UNWRITTEN = 0xFF  # bytes that nothing wrote: NaN as floats, so that using one shows
+_LINE = 256  # bytes, the alignment of cudaMalloc
+_UNWRITTEN = 0xFF  # unwritten bytes: NaN as floats, so that a use is noticed
 
 
 def round_up(value: int, multiple: int) -> int:
@@ -37,14 +37,13 @@ def round_up(value: int, multiple: int) -> int:
 
 
 class Footprint:
-    """The byte addresses of one access before its immediate offset, and what a bounds check needs to know of them.
+    """The byte addresses of one access before its immediate offset, with their range and alignment.
 
-    Unrolled code accesses memory many times from one register, each time with another offset; a footprint is
-    measured once for all of them.
+    Unrolled code accesses memory many times from one register, with different offsets; the footprint is computed once.
     """
 
     def __init__(self, addresses: Value) -> None:
-        # By their sign: one of 32 bits a little before shared memory, which the offset brings back, wraps round.
+        # Signed: an address just below shared memory, to which an offset is added, wraps around.
         self.addresses = addresses.view(SIGNED[addresses.dtype.itemsize]).astype(np.int64, copy=False)
         if addresses.ndim == 0:  # the same address in all lanes
             self.low = self.high = int(self.addresses)
@@ -57,25 +56,25 @@ class Footprint:
         self._among: tuple[np.ndarray, Footprint] | None = None
 
     def among(self, lanes: np.ndarray) -> Footprint:
-        """The footprint of these lanes, at least one; the others take the first one's address. Kept for one mask."""
+        """Return the footprint of these lanes, at least one; the others get the first one's address."""
         if self._among is None or self._among[0] is not lanes:
             safe = np.where(lanes, self.addresses, self.addresses[np.argmax(lanes)])
             self._among = (lanes, Footprint(safe))
         return self._among[1]
 
     def index(self, block: Block, width: int) -> Value:
-        """Where the lanes' addresses are in `block.view(width)`, in elements."""
+        """Return the lanes' positions in `block.view(width)`."""
         return self.cached((id(block), width), lambda: block.index(self.addresses, width))
 
     def cached(self, key: tuple, compute: Callable[[], Value]) -> Value:
-        """An index that depends on nothing but these addresses and `key`, computed once."""
+        """Return a cached index that depends only on these addresses and on `key`."""
         if key not in self._indices:
             self._indices[key] = compute()
         return self._indices[key]
 
 
 class Block:
-    """A piece of memory: `size` bytes from virtual address `first` on."""
+    """A block of memory: `size` bytes from virtual address `first` on."""
 
     def __init__(self, name: str, data: np.ndarray, size: int, first: int = 0, base: Value = 0) -> None:
         """base: what is added to an address to get its byte in `data`, for each lane or for all."""
@@ -86,11 +85,11 @@ class Block:
         self._views = {width: data.view(dtype) for width, dtype in UNSIGNED.items()}
 
     def view(self, width: int) -> np.ndarray:
-        """All of it as unsigned integers of `width` bytes."""
+        """Return the block as unsigned integers of `width` bytes."""
         return self._views[width]
 
     def holds(self, low: int, high: int, size: int) -> bool:
-        """Whether accesses of `size` bytes at addresses low..high are all inside."""
+        """Return whether accesses of `size` bytes at addresses low to high are all inside."""
         return self.first <= low and high + size <= self.first + self.size
 
     def index(self, addresses: Value, width: int) -> Value:
@@ -99,7 +98,7 @@ class Block:
 
 
 class PerOwner(Block):
-    """Shared memory of each thread block, or local memory of each thread: laid out owner after owner."""
+    """Shared memory of each thread block, or local memory of each thread, owner after owner."""
 
     def __init__(self, name: str, size: int, owner_of_lane: np.ndarray, owners: int) -> None:
         self.stride = round_up(size, 16)  # bytes from an owner's part to the next one's
@@ -108,13 +107,13 @@ class PerOwner(Block):
 
 
 class Tensor(Block):
-    """A tensor argument or a module's variable, used in place: what the kernel writes is written."""
+    """A tensor argument or a module's variable, which the kernel reads and writes in place."""
 
     def __init__(self, name: str, tensor: torch.Tensor, number: int) -> None:
         if not tensor.is_contiguous() or tensor.device.type != "cpu":
             raise ValueError(f"{name} must be a contiguous tensor on the CPU")
-        self.owner = tensor  # kept alive while its memory is viewed
-        # Gives, of each of its elements, whether a kernel can reach it, where that is not all of them.
+        self.owner = tensor  # keeps its memory alive
+        # Returns for each element whether a kernel must write it; None if that holds for all.
         self.reached: Callable[[], np.ndarray] | None = None
         size = tensor.numel() * tensor.element_size()
         skew, within_line = (tensor.data_ptr() % 16, tensor.data_ptr() % _LINE) if size else (0, 0)
@@ -147,12 +146,12 @@ class GlobalMemory:
         self._allocated = 0  # bytes of the heap
 
     def add(self, name: str, tensor: torch.Tensor) -> int:
-        """Give a tensor its place; returns the virtual address of its first element."""
+        """Add a tensor, and return the virtual address of its first element."""
         self.tensors.append(Tensor(name, tensor, len(self.tensors)))
         return self.tensors[-1].first
 
     def allocate(self, bytes_: int) -> int:
-        """The address of so many bytes for a kernel's `malloc`; 0 where there are not as many left."""
+        """Allocate bytes for a kernel's `malloc`, and return their address; 0 if the heap is exhausted."""
         if self._heap is None:
             self.add("the heap of malloc", torch.full((HEAP_BYTES,), _UNWRITTEN, dtype=torch.uint8))
             self._heap = self.tensors[-1]
@@ -164,7 +163,7 @@ class GlobalMemory:
         return self._heap.first + first
 
     def text(self, address: int) -> str:
-        """The characters from an address on, up to a zero. Raises MemoryFault where there are none."""
+        """Return the zero-terminated text at an address. Raises MemoryFault for an address outside of all tensors."""
         for tensor in self.tensors:
             if tensor.holds(address, address, 1):
                 data = tensor.view(1)[int(tensor.index(np.int64(address), 1)) :][: tensor.first + tensor.size - address]
@@ -172,7 +171,7 @@ class GlobalMemory:
         raise MemoryFault(f"there is no text {self.describe(address)}")
 
     def describe(self, address: int) -> str:
-        """Where an address that is in no tensor lies, in words."""
+        """Describe the place of an address that is in no tensor."""
         if not self.tensors:
             return f"address {address:#x}: the kernel was given no tensor"
         near = min(self.tensors, key=lambda t: max(t.first - address, address - t.first - t.size))

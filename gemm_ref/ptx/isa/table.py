@@ -1,4 +1,4 @@
-"""The instructions of the reference GPU: one table from opcode to what builds it, and `decode`, which looks there."""
+"""The instructions of the reference GPU: one table from opcode to builder, by the sections of the PTX ISA manual."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gemm_ref.ptx.isa.matrix.wgmma import wgmma
 from gemm_ref.ptx.isa.matrix.wmma import wmma
 from gemm_ref.ptx.isa.mbarrier import mbarrier
 from gemm_ref.ptx.isa.numbers import arithmetic, bitwise, compare, integers
-from gemm_ref.ptx.isa.numbers.arithmetic import computes
+from gemm_ref.ptx.isa.numbers.arithmetic import builder_of
 from gemm_ref.ptx.isa.numbers.convert import cvt
 from gemm_ref.ptx.isa.numbers.integers import with_carry
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
@@ -24,55 +24,55 @@ from gemm_ref.ptx.text.parser import Instruction
 
 @dataclass(frozen=True)
 class OpcodeRow:
-    """Opcodes, the first parts of instructions' names, that one builder makes."""
+    """Opcodes, the first parts of instructions' names, with their builder."""
 
     opcodes: tuple[str, ...]
-    build: Builder  # its docstring says which forms it has
+    build: Builder  # its docstring lists the forms
 
 
 MANUAL = "PTX ISA 8.7"
 # By its sections.
 SECTIONS: dict[str, tuple[OpcodeRow, ...]] = {
     "9.7.1 and 9.7.3, integer and floating-point arithmetic": (
-        OpcodeRow(("add", "sub"), computes(arithmetic.add)),
-        OpcodeRow(("mul", "mad"), computes(arithmetic.multiply)),
-        OpcodeRow(("fma",), computes(arithmetic.fma)),
-        OpcodeRow(("div", "rem"), computes(arithmetic.divide)),
-        OpcodeRow(("rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"), computes(arithmetic.approximate)),
-        OpcodeRow(("abs", "neg", "copysign"), computes(arithmetic.magnitude)),
-        OpcodeRow(("min", "max"), computes(arithmetic.extreme)),
-        OpcodeRow(("popc", "clz", "brev"), computes(bitwise.count_bits)),
-        OpcodeRow(("testp",), computes(compare.test_number)),
-        OpcodeRow(("sad",), computes(integers.absolute_difference)),
-        OpcodeRow(("mul24", "mad24"), computes(integers.multiply_24)),
-        OpcodeRow(("dp4a", "dp2a"), computes(integers.dot_product)),
+        OpcodeRow(("add", "sub"), builder_of(arithmetic.add)),
+        OpcodeRow(("mul", "mad"), builder_of(arithmetic.multiply)),
+        OpcodeRow(("fma",), builder_of(arithmetic.fma)),
+        OpcodeRow(("div", "rem"), builder_of(arithmetic.divide)),
+        OpcodeRow(("rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"), builder_of(arithmetic.approximate)),
+        OpcodeRow(("abs", "neg", "copysign"), builder_of(arithmetic.magnitude)),
+        OpcodeRow(("min", "max"), builder_of(arithmetic.extreme)),
+        OpcodeRow(("popc", "clz", "brev"), builder_of(bitwise.count_bits)),
+        OpcodeRow(("testp",), builder_of(compare.test_number)),
+        OpcodeRow(("sad",), builder_of(integers.absolute_difference)),
+        OpcodeRow(("mul24", "mad24"), builder_of(integers.multiply_24)),
+        OpcodeRow(("dp4a", "dp2a"), builder_of(integers.dot_product)),
         OpcodeRow(("addc", "subc", "madc"), with_carry),
-        OpcodeRow(("bfind",), computes(integers.find_bit)),
-        OpcodeRow(("fns",), computes(integers.find_nth)),
-        OpcodeRow(("bmsk",), computes(integers.bit_mask)),
-        OpcodeRow(("szext",), computes(integers.extend)),
-        OpcodeRow(("vabsdiff4",), computes(integers.absolute_differences)),
-        OpcodeRow(("bfe",), computes(bitwise.bit_field_extract)),
-        OpcodeRow(("bfi",), computes(bitwise.bit_field_insert)),
+        OpcodeRow(("bfind",), builder_of(integers.find_bit)),
+        OpcodeRow(("fns",), builder_of(integers.find_nth)),
+        OpcodeRow(("bmsk",), builder_of(integers.bit_mask)),
+        OpcodeRow(("szext",), builder_of(integers.extend)),
+        OpcodeRow(("vabsdiff4",), builder_of(integers.absolute_differences)),
+        OpcodeRow(("bfe",), builder_of(bitwise.bit_field_extract)),
+        OpcodeRow(("bfi",), builder_of(bitwise.bit_field_insert)),
     ),
     "9.7.6, comparison and selection": (
         OpcodeRow(("setp",), compare.set_predicate),
         OpcodeRow(("set",), compare.set_value),
-        OpcodeRow(("selp",), computes(compare.select)),
-        OpcodeRow(("slct",), computes(compare.select_by_sign)),
+        OpcodeRow(("selp",), builder_of(compare.select)),
+        OpcodeRow(("slct",), builder_of(compare.select_by_sign)),
     ),
     "9.7.8, logic and shift": (
-        OpcodeRow(("and", "or", "xor"), computes(bitwise.logic)),
-        OpcodeRow(("not", "cnot"), computes(bitwise.invert)),
-        OpcodeRow(("lop3",), computes(bitwise.lop3)),
-        OpcodeRow(("shl", "shr"), computes(bitwise.shift)),
-        OpcodeRow(("shf",), computes(bitwise.funnel_shift)),
+        OpcodeRow(("and", "or", "xor"), builder_of(bitwise.logic)),
+        OpcodeRow(("not", "cnot"), builder_of(bitwise.invert)),
+        OpcodeRow(("lop3",), builder_of(bitwise.lop3)),
+        OpcodeRow(("shl", "shr"), builder_of(bitwise.shift)),
+        OpcodeRow(("shf",), builder_of(bitwise.funnel_shift)),
     ),
     "9.7.9, data movement and conversion": (
         OpcodeRow(("mov",), move.move),
         OpcodeRow(("cvta",), move.convert_address),
         OpcodeRow(("cvt",), cvt),
-        OpcodeRow(("prmt",), computes(bitwise.permute_bytes)),
+        OpcodeRow(("prmt",), builder_of(bitwise.permute_bytes)),
         OpcodeRow(("ld", "ldu"), load_store.load),
         OpcodeRow(("st",), load_store.store),
         OpcodeRow(("shfl",), warp.shuffle),
@@ -120,7 +120,7 @@ OPCODES: dict[str, Builder] = {
 
 
 def decode(decoder: Decoder, instruction: Instruction) -> Operation:
-    """One instruction, ready to run. Raises Unsupported and ParseError, naming its source line."""
+    """Decode one instruction. Raises Unsupported and ParseError, naming its source line."""
     build = with_carry if "cc" in instruction.parts else OPCODES.get(instruction.parts[0])
     try:
         guard = decoder.guard(instruction.guard) if instruction.guard else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.isa.numbers.arithmetic import Function, no_floats, only
+from gemm_ref.ptx.isa.numbers.arithmetic import Function, allow_modifiers, integer_type
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, is_signed
 
 _U32 = DTYPES["u32"]
@@ -12,22 +12,22 @@ _U32 = DTYPES["u32"]
 
 def logic(parts: list[str]) -> Function:
     """`and`, `or`, `xor`: of bits, and of predicates."""
-    dtype = no_floats(parts)
-    only(parts)
+    dtype = integer_type(parts)
+    allow_modifiers(parts)
     apply = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[parts[0]]
     return Function((dtype, dtype), dtype, apply)
 
 
 def invert(parts: list[str]) -> Function:
     """`not`, `cnot`: the opposite bits, and 1 for zero and 0 for all else."""
-    dtype = no_floats(parts)
-    only(parts)
+    dtype = integer_type(parts)
+    allow_modifiers(parts)
     return Function((dtype,), dtype, np.invert if parts[0] == "not" else lambda a: (a == 0).astype(dtype))
 
 
 def lop3(parts: list[str]) -> Function:
     """`lop3`: `.b32`, any logic of three sources, by its table."""
-    only(parts)
+    allow_modifiers(parts)
 
     def apply(a: Value, b: Value, c: Value, table: Value) -> Value:
         result = np.zeros_like(a | b | c)
@@ -41,8 +41,8 @@ def lop3(parts: list[str]) -> Function:
 
 def shift(parts: list[str]) -> Function:
     """`shl`, `shr`: amounts past the width are clamped."""
-    dtype = no_floats(parts)
-    only(parts)
+    dtype = integer_type(parts)
+    allow_modifiers(parts)
     bits = 8 * dtype.itemsize
 
     def left(a: Value, amount: Value) -> Value:
@@ -64,7 +64,7 @@ def shift(parts: list[str]) -> Function:
 
 def funnel_shift(parts: list[str]) -> Function:
     """`shf`: `.l .r` and `.wrap .clamp`, two words shifted as one."""
-    only(parts, "l", "r", "wrap", "clamp")
+    allow_modifiers(parts, "l", "r", "wrap", "clamp")
 
     def apply(low: Value, high: Value, amount: Value) -> Value:
         amount = amount & np.uint32(31) if "wrap" in parts else np.minimum(amount, np.uint32(32))
@@ -81,8 +81,8 @@ def funnel_shift(parts: list[str]) -> Function:
 
 def bit_field_extract(parts: list[str]) -> Function:
     """`bfe`: a field of bits, of signed types with its sign."""
-    dtype = no_floats(parts)
-    only(parts)
+    dtype = integer_type(parts)
+    allow_modifiers(parts)
     bits = 8 * dtype.itemsize
 
     def apply(a: Value, position: Value, length: Value) -> Value:
@@ -102,8 +102,8 @@ def bit_field_extract(parts: list[str]) -> Function:
 
 def bit_field_insert(parts: list[str]) -> Function:
     """`bfi`: a word with a field of bits put into it."""
-    dtype = no_floats(parts)
-    only(parts)
+    dtype = integer_type(parts)
+    allow_modifiers(parts)
     shift_left = shift(["shl", parts[-1]]).apply
 
     def apply(a: Value, b: Value, position: Value, length: Value) -> Value:
@@ -117,8 +117,8 @@ def bit_field_insert(parts: list[str]) -> Function:
 
 def count_bits(parts: list[str]) -> Function:
     """`popc`, `clz`, `brev`: count and reverse bits."""
-    dtype = no_floats(parts)
-    only(parts)
+    dtype = integer_type(parts)
+    allow_modifiers(parts)
     bits = 8 * dtype.itemsize
 
     def bit(a: Value, index: int) -> Value:
@@ -142,7 +142,7 @@ def count_bits(parts: list[str]) -> Function:
 
 def permute_bytes(parts: list[str]) -> Function:
     """`prmt`: `.b32`, four bytes of two words, by a selector."""
-    only(parts)
+    allow_modifiers(parts)
 
     def apply(a: Value, b: Value, selector: Value) -> Value:
         both = b.astype(np.uint64) << np.uint64(32) | a

@@ -8,8 +8,8 @@ import numpy as np
 
 from gemm_ref.ptx.core.decode import Decoder, require_form
 from gemm_ref.ptx.core.machine import Execute, Machine, Mask
-from gemm_ref.ptx.isa.numbers.arithmetic import Function, only
-from gemm_ref.ptx.isa.numbers.floats import KINDS, without_subnormals
+from gemm_ref.ptx.isa.numbers.arithmetic import Function, allow_modifiers
+from gemm_ref.ptx.isa.numbers.floats import KINDS, flush_subnormals
 from gemm_ref.ptx.isa.numbers.rounding import widen
 from gemm_ref.ptx.text.dtypes import DTYPES, PAIRS, UNSIGNED, Value, is_float
 from gemm_ref.ptx.text.errors import Unsupported
@@ -26,14 +26,14 @@ def _choose(a: Value, b: Value, condition: Value) -> Value:
 def select(parts: list[str]) -> Function:
     """`selp`: by a predicate."""
     dtype = DTYPES[parts[-1]]
-    only(parts)
+    allow_modifiers(parts)
     return Function((dtype, dtype, _PRED), dtype, _choose)
 
 
 def select_by_sign(parts: list[str]) -> Function:
     """`slct`: by the sign of the third source."""
     dtype, condition = DTYPES[parts[-2]], DTYPES[parts[-1]]
-    only(parts, parts[-2])
+    allow_modifiers(parts, parts[-2])
     return Function((dtype, dtype, condition), dtype, lambda a, b, c: _choose(a, b, c >= 0))
 
 
@@ -49,7 +49,7 @@ _UNSIGNED_ORDER = {"lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": n
 
 
 def comparison(name: str, dtype: np.dtype) -> Callable[[Value, Value], Value]:
-    """The predicate of a `setp` comparison such as `lt`, `ltu` or `lo`. Raises Unsupported for another name."""
+    """Return the comparison of `setp` called `lt`, `ltu`, `lo` and the like. Raises Unsupported for another name."""
     if not is_float(dtype) and name in _ORDERED:
         return _ORDERED[name]
     if dtype.kind == "u" and name in _UNSIGNED_ORDER:
@@ -74,14 +74,14 @@ _COMBINED: dict[str, np.ufunc] = {"and": np.logical_and, "or": np.logical_or, "x
 
 
 def _comparison_of(name: str, kind: str, flush: bool) -> tuple[np.dtype, Callable[[Value, Value], Value]]:
-    """The type of the sources of this format, and the comparison of them; without halves of a pair."""
+    """Return the type of the sources of this format, no pair, and the comparison."""
     if kind not in KINDS:
         return DTYPES[kind], comparison(name, DTYPES[kind])
     numbers = {"bf16": lambda x: widen(x, "bf16"), "f16": lambda x: x.view(np.float16)}.get(kind, lambda x: x)
     compare = comparison(name, np.dtype(np.float32) if kind == "bf16" else KINDS[kind])
     if not flush:
         return KINDS[kind], lambda a, b: compare(numbers(a), numbers(b))
-    return KINDS[kind], lambda a, b: compare(without_subnormals(numbers(a)), without_subnormals(numbers(b)))
+    return KINDS[kind], lambda a, b: compare(flush_subnormals(numbers(a)), flush_subnormals(numbers(b)))
 
 
 def _read_halves(words: Value) -> tuple[Value, Value]:
@@ -137,7 +137,7 @@ def set_predicate(decoder: Decoder, instruction: Instruction) -> Execute:
     return execute
 
 
-# What `set` gives where a comparison is true, as the bits of the type.
+# The result of `set` for a true comparison, as bits of the type.
 _TRUE = {"u32": 0xFFFFFFFF, "s32": 0xFFFFFFFF, "u16": 0xFFFF, "s16": 0xFFFF, "f32": 0x3F800000, "f16": 0x3C00}
 _TRUE |= {"bf16": 0x3F80}
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.core.machine import Execute
-from gemm_ref.ptx.isa.numbers.arithmetic import Function, execution
-from gemm_ref.ptx.isa.numbers.floats import narrow_to, relu, without_subnormals
+from gemm_ref.ptx.isa.numbers.arithmetic import Function, make_execute
+from gemm_ref.ptx.isa.numbers.floats import flush_subnormals, narrow_to, relu
 from gemm_ref.ptx.isa.numbers.rounding import MODES, step_toward, widen
 from gemm_ref.ptx.text.dtypes import DTYPES, PAIRS, Value
 from gemm_ref.ptx.text.errors import Unsupported
@@ -35,12 +35,12 @@ def cvt(decoder: Decoder, instruction: Instruction) -> Execute:
 
     With `.sat`, `.satfinite`, `.relu` and `.ftz`.
     """
-    function = _of_alternate(instruction.parts) or _conversion(instruction.parts)
-    return execution(decoder, instruction, function)
+    function = _pair_conversion(instruction.parts) or _conversion(instruction.parts)
+    return make_execute(decoder, instruction, function)
 
 
 def _conversion(parts: list[str]) -> Function:
-    """Between numbers of one each."""
+    """Return the conversion of one number to one number."""
     missing = Unsupported(f"the reference GPU has no {'.'.join(parts)}")
     if len(parts) < 3 or parts[-2] not in _NUMBERS or parts[-1] not in _NUMBERS:
         raise missing
@@ -59,26 +59,26 @@ def _conversion(parts: list[str]) -> Function:
         if not whole:
             raise Unsupported(f"{'.'.join(parts)} needs a rounding to an integer such as .rzi")
         apply = _float_to_integer(_NUMBERS[source], DTYPES[to], _TO_INTEGER[whole.pop()])
-        apply = _after(lambda a: widen(a, source).astype(np.float32), apply) if source == "bf16" else apply
+        apply = _compose(lambda a: widen(a, source).astype(np.float32), apply) if source == "bf16" else apply
     elif to not in _FLOATS:
         apply = _saturating(DTYPES[to]) if "sat" in rest else lambda a: a.astype(DTYPES[to])
     else:
         apply = _to_float(to, source, (whole or rounding or {"rn"}).pop())
         for name in ("sat", "satfinite", "relu"):
             if name in rest:
-                apply = _after(apply, functools.partial(_LIMITS[name], kind=to))
+                apply = _compose(apply, functools.partial(_LIMITS[name], kind=to))
     if "ftz" in rest:
-        apply = _after(without_subnormals, apply) if source == "f32" else apply
-        apply = _after(apply, without_subnormals) if to == "f32" else apply
+        apply = _compose(flush_subnormals, apply) if source == "f32" else apply
+        apply = _compose(apply, flush_subnormals) if to == "f32" else apply
     return Function((_NUMBERS[source],), _NUMBERS[to], apply)
 
 
-def _after(first: Callable[[Value], Value], second: Callable[[Value], Value]) -> Callable[[Value], Value]:
+def _compose(first: Callable[[Value], Value], second: Callable[[Value], Value]) -> Callable[[Value], Value]:
     return lambda a: second(first(a))
 
 
 def _to_float(to: str, source: str, mode: str) -> Callable[[Value], Value]:
-    """From a number to a float, rounded once; in modes such as `rni` to a whole one."""
+    """Return the conversion to a float, rounded once; in modes such as `rni` to an integral value."""
     dtype = _NUMBERS[to]
     if mode in _TO_INTEGER:
         return lambda a: narrow_to(_TO_INTEGER[mode](widen(a, source)), to)
@@ -87,11 +87,11 @@ def _to_float(to: str, source: str, mode: str) -> Callable[[Value], Value]:
     wide = source in ("s64", "u64")
     if to == "f64" and wide:
         return _integer_to_f64(mode)
-    return lambda a: narrow_to(_odd(a) if wide else widen(a, source), to, mode)
+    return lambda a: narrow_to(_round_to_odd(a) if wide else widen(a, source), to, mode)
 
 
-def _odd(a: Value) -> Value:
-    """int64 or uint64 -> float64, where inexact with its last bits odd, so that rounding it again cannot go wrong."""
+def _round_to_odd(a: Value) -> Value:
+    """Convert 64-bit integers to float64, rounded to odd, so that the result can be rounded again."""
     negative = a < 0
     size = np.where(negative, -a, a).astype(np.uint64)
     low = np.uint64(0x7FF)
@@ -106,12 +106,12 @@ def _integer_to_f64(mode: str) -> Callable[[Value], Value]:
     return lambda a: np.vectorize(one, otypes=[np.float64])(a)[()]
 
 
-def _saturated(a: Value, kind: str) -> Value:
+def _saturate(a: Value, kind: str) -> Value:
     """`.sat`: between 0 and 1, and NaN as 0."""
     return np.nan_to_num(np.clip(a, 0, 1), nan=0.0).astype(_NUMBERS[kind])
 
 
-def _finite(a: Value, kind: str) -> Value:
+def _saturate_finite(a: Value, kind: str) -> Value:
     """`.satfinite`: infinities as the largest number of their sign."""
     bits = a.view(np.uint16)
     infinite, largest = (0x7F80, 0x7F7F) if kind == "bf16" else (0x7C00, 0x7BFF)
@@ -119,12 +119,12 @@ def _finite(a: Value, kind: str) -> Value:
     return clamped.view(_NUMBERS[kind])[()]
 
 
-_LIMITS: dict[str, Callable[..., Value]] = {"sat": _saturated, "satfinite": _finite, "relu": relu}
+_LIMITS: dict[str, Callable[..., Value]] = {"sat": _saturate, "satfinite": _saturate_finite, "relu": relu}
 
 
 def _float_to_integer(source: np.dtype, to: np.dtype, rounded: np.ufunc) -> Callable[[Value], Value]:
     limits = np.iinfo(to)
-    # the manual: NaN gives zero, but the top bit alone where one side has 64 bits
+    # PTX ISA: NaN gives zero, or only the top bit if one side has 64 bits
     nan = to.type(0)
     if source.itemsize == 8 or to.itemsize == 8:
         nan = to.type(limits.min if to.kind == "i" else 1 << 8 * to.itemsize - 1)
@@ -156,19 +156,19 @@ _F16, _F32 = DTYPES["f16"], DTYPES["f32"]
 
 
 def _packed(convert: Callable[[Value], Value], whole: type[np.unsignedinteger]) -> Callable[[Value, Value], Value]:
-    """Two sources into one register, the first in its upper half."""
+    """Return what packs two sources into one register, the first in its upper half."""
     bits = whole(4 * whole().itemsize)
     return lambda a, b: convert(a).astype(whole) << bits | convert(b).astype(whole)
 
 
 def _unpacked(values: np.ndarray) -> Callable[[Value], Value]:
-    """Two fp8 numbers in 16 bits -> two fp16 in 32; both formats fit."""
+    """Return what converts two fp8 numbers in 16 bits to two fp16 in 32, exactly."""
     halves = values.astype(_F16).view(np.uint16).astype(np.uint32)
     return lambda a: halves[a >> np.uint16(8)] << np.uint32(16) | halves[a & np.uint16(255)]
 
 
 def _from_halves(convert: Callable[[Value], Value]) -> Callable[[Value], Value]:
-    """Two fp16 numbers in 32 bits -> two fp8 in 16."""
+    """Return what converts two fp16 numbers in 32 bits to two fp8 in 16."""
 
     def apply(a: Value) -> Value:
         high, low = ((a >> np.uint32(shift)).astype(np.uint16).view(_F16) for shift in (16, 0))
@@ -182,34 +182,34 @@ _FP8 = {"e4m3x2": (to_e4m3, E4M3), "e5m2x2": (to_e5m2, E5M2)}
 _TF32 = {"rna": round_to_tf32_away, "rn": round_to_tf32, "rz": cut_to_tf32}
 
 
-def _of_alternate(parts: list[str]) -> Function | None:
-    """To tf32, and between pairs of numbers; None for what is neither."""
+def _pair_conversion(parts: list[str]) -> Function | None:
+    """Return a conversion to tf32, or between pairs of numbers; None for another one."""
     if len(parts) < 4:
         return None
     to, source, modifiers = parts[-2], parts[-1], set(parts[1:-2])
     mode = (modifiers & {*MODES, "rna"} or {""}).pop()
     rest = modifiers - {mode}
     if (to, source) == ("tf32", "f32") and mode in _TF32 and rest <= {"relu"}:
-        first = _positive if rest else _same
+        first = _clamp_negative if rest else _identity
         return Function((_F32,), _U32, lambda a: _TF32[mode](first(a)))
     if to in PAIRS and source == "f32" and mode in ("rn", "rz") and rest <= {"relu", "satfinite"}:
         one = _conversion(["cvt", mode, *rest, PAIRS[to], "f32"]).apply
         return Function((_F32, _F32), _U32, _packed(lambda a: one(a).view(np.uint16), np.uint32))
     if to in _FP8 and mode == "rn" and rest in ({"satfinite"}, {"satfinite", "relu"}):
-        convert, first = _FP8[to][0], _positive if "relu" in rest else _same
+        convert, first = _FP8[to][0], _clamp_negative if "relu" in rest else _identity
         if source == "f32":
             return Function((_F32, _F32), _U8X2, _packed(lambda a: convert(first(a)), np.uint16))
         if source == "f16x2":
             return Function((_U32,), _U8X2, _from_halves(lambda a: convert(first(a))))
     if to == "f16x2" and source in _FP8 and mode == "rn" and rest <= {"relu"}:
         values = _FP8[source][1]
-        return Function((_U8X2,), _U32, _unpacked(_positive(values) if rest else values))
+        return Function((_U8X2,), _U32, _unpacked(_clamp_negative(values) if rest else values))
     return None
 
 
-def _positive(a: Value) -> Value:
+def _clamp_negative(a: Value) -> Value:
     return np.where(a < 0, a.dtype.type(0), a)[()]
 
 
-def _same(a: Value) -> Value:
+def _identity(a: Value) -> Value:
     return a

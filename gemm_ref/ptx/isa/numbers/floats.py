@@ -1,7 +1,7 @@
-"""What floating-point instructions compute: PTX ISA, 9.7.3 to 9.7.7, of f16, bf16, f32, f64, and pairs of halves.
+"""Floating-point instructions: PTX ISA, 9.7.3 to 9.7.5, of f16, bf16, f32, f64, and pairs of halves.
 
-One table says which modifiers an opcode has for which format. A pair is two numbers side by side: an operation that
-is defined for one is applied to the halves of all lanes at once.
+One table holds the modifiers of each opcode and format. A pair is two numbers in one register: an operation on single
+numbers is applied to the halves of all lanes at once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from gemm_ref.ptx.text.dtypes import ALTERNATE, DTYPES, PAIRS, UNSIGNED, Value
 from gemm_ref.ptx.text.errors import Unsupported
 
 KINDS = {"f16": DTYPES["f16"], "f32": DTYPES["f32"], "f64": DTYPES["f64"], **ALTERNATE}
-_ROUNDINGS, _NO = frozenset(MODES), frozenset[str]()
+_ROUNDINGS, _NONE = frozenset(MODES), frozenset[str]()
 _HALF = {"f16": frozenset({"rn", "ftz", "sat"}), "bf16": frozenset({"rn"})}
 _ALL: dict[str, frozenset[str]] = {"f32": _ROUNDINGS | {"ftz", "sat"}, "f64": _ROUNDINGS}
 _APPROX = frozenset({"approx", "ftz"})
 _EXTREME = frozenset({"NaN", "xorsign", "abs"})
-# By opcode and format: the modifiers there are.
+# By opcode and format: the known modifiers.
 MODIFIERS: dict[str, dict[str, frozenset[str]]] = {
     **dict.fromkeys(("add", "sub", "mul"), _ALL | _HALF),
     "fma": _ALL | {"f16": _HALF["f16"] | {"relu"}, "bf16": _HALF["bf16"] | {"relu"}},
@@ -32,35 +32,37 @@ MODIFIERS: dict[str, dict[str, frozenset[str]]] = {
     **dict.fromkeys(("lg2", "sin", "cos"), {"f32": _APPROX}),
     "ex2": {"f32": _APPROX, "f16": _APPROX, "bf16": _APPROX},
     "tanh": {"f32": _APPROX, "f16": _APPROX, "bf16": _APPROX},
-    **dict.fromkeys(("abs", "neg"), {"f32": frozenset({"ftz"}), "f64": _NO, "f16": frozenset({"ftz"}), "bf16": _NO}),
+    **dict.fromkeys(
+        ("abs", "neg"), {"f32": frozenset({"ftz"}), "f64": _NONE, "f16": frozenset({"ftz"}), "bf16": _NONE}
+    ),
     **dict.fromkeys(
         ("min", "max"),
         {"f32": _EXTREME | {"ftz"}, "f64": frozenset({"NaN"}), "f16": _EXTREME | {"ftz"}, "bf16": _EXTREME},
     ),
-    "copysign": {"f32": _NO, "f64": _NO},
+    "copysign": {"f32": _NONE, "f64": _NONE},
 }
 _OPERANDS = {"fma": 3, "mad": 3} | dict.fromkeys(("add", "sub", "mul", "div", "min", "max", "copysign"), 2)
 
 
 def operation(parts: list[str]) -> tuple[int, np.dtype, Callable[..., Value]]:
-    """How many sources of which type the instruction of this name has, and what it makes of them.
+    """Return the number and the type of an instruction's sources, and its function.
 
-    Raises Unsupported for a form that there is not.
+    Raises Unsupported for an unknown form.
     """
     opcode, kind = parts[0], parts[-1]
     single = PAIRS.get(kind, kind)
     allowed = MODIFIERS.get(opcode, {}).get(single)
-    unknown = set(parts[1:-1]) - (allowed or _NO)
+    unknown = set(parts[1:-1]) - (allowed or _NONE)
     if allowed is None or unknown:
         which = f" (modifier {', '.join(sorted(unknown))})" if allowed is not None else ""
         raise Unsupported(f"the reference GPU has no {'.'.join(parts)}{which}")
     mode = next((part for part in parts if part in MODES), "rn")
-    apply = _with_modifiers(_plain(opcode, single, mode, frozenset(parts[1:-1])), single, frozenset(parts[1:-1]))
-    return _OPERANDS.get(opcode, 1), KINDS[kind], _of_pairs(apply) if kind in PAIRS else apply
+    apply = _with_modifiers(_unmodified(opcode, single, mode, frozenset(parts[1:-1])), single, frozenset(parts[1:-1]))
+    return _OPERANDS.get(opcode, 1), KINDS[kind], _apply_to_halves(apply) if kind in PAIRS else apply
 
 
-def _of_pairs(apply: Callable[..., Value]) -> Callable[..., Value]:
-    """What does for the halves of 32-bit words, the lower of a lane and then the upper, what `apply` does for one."""
+def _apply_to_halves(apply: Callable[..., Value]) -> Callable[..., Value]:
+    """Return what applies a function to both halves of 32-bit words."""
 
     def pairs(*words: Value) -> Value:
         every = np.broadcast_arrays(*(np.atleast_1d(word) for word in words))
@@ -71,10 +73,10 @@ def _of_pairs(apply: Callable[..., Value]) -> Callable[..., Value]:
 
 
 def _with_modifiers(apply: Callable[..., Value], kind: str, modifiers: frozenset[str]) -> Callable[..., Value]:
-    """`.ftz`, `.sat` and `.relu` around an operation, and halves read as the numbers that they are."""
+    """Return an operation with `.ftz`, `.sat` and `.relu`, which reads halves as float16."""
     changes: list[Callable[[Value], Value]] = []
-    if "ftz" in modifiers and kind != "bf16":  # whose numbers are as small as fp32's
-        changes.append(without_subnormals)
+    if "ftz" in modifiers and kind != "bf16":  # bf16 has fp32's range
+        changes.append(flush_subnormals)
     if "sat" in modifiers:
         changes.append(lambda x: np.where(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0))[()])  # NaN is +0
     if "relu" in modifiers:
@@ -82,11 +84,11 @@ def _with_modifiers(apply: Callable[..., Value], kind: str, modifiers: frozenset
     halves = kind == "f16"
     if not changes and not halves:
         return apply
-    flush = without_subnormals in changes
+    flush = flush_subnormals in changes
 
     def changed(*sources: Value) -> Value:
         numbers = [source.view(np.float16) if halves else source for source in sources]
-        result = apply(*(map(without_subnormals, numbers) if flush else numbers))
+        result = apply(*(map(flush_subnormals, numbers) if flush else numbers))
         for change in changes:
             result = change(result)
         return result
@@ -94,13 +96,13 @@ def _with_modifiers(apply: Callable[..., Value], kind: str, modifiers: frozenset
     return changed
 
 
-def without_subnormals(x: Value) -> Value:
-    """Subnormal numbers as zeros of their sign (`.ftz`)."""
+def flush_subnormals(x: Value) -> Value:
+    """Replace subnormal numbers by zeros of their sign (`.ftz`)."""
     return np.where(np.abs(x) < np.finfo(x.dtype).smallest_normal, x * x.dtype.type(0), x)[()]
 
 
 def relu(x: Value, kind: str) -> Value:
-    """Negative numbers as zero (`.relu`)."""
+    """Replace negative numbers by zero (`.relu`)."""
     negative = x >= 0x8000 if kind == "bf16" else x < 0
     return np.where(negative & ~np.isnan(widen(x, kind)), x.dtype.type(0), x)[()]
 
@@ -108,14 +110,14 @@ def relu(x: Value, kind: str) -> Value:
 # --- one number each -----------------------------------------------------------------------------------------
 
 
-def _plain(opcode: str, kind: str, mode: str, modifiers: frozenset[str]) -> Callable[..., Value]:
-    """The operation without `.ftz` and its like; bf16 is uint16."""
+def _unmodified(opcode: str, kind: str, mode: str, modifiers: frozenset[str]) -> Callable[..., Value]:
+    """Return the operation without `.ftz`, `.sat` and `.relu`; bf16 is uint16."""
     if opcode in _SIGNS:
         bits = UNSIGNED[KINDS[kind].itemsize]
         return lambda *sources: _SIGNS[opcode](*(source.view(bits) for source in sources)).view(KINDS[kind])
     if opcode in ("min", "max"):
         return _extreme(opcode, kind, modifiers)
-    if opcode in _FUNCTIONS:  # approximate: the true value to nearest, and a GPU's is as near as the manual says
+    if opcode in _FUNCTIONS:  # approximate on a GPU: here the exact value, rounded to nearest
         return lambda a: narrow_to(_FUNCTIONS[opcode](widen(a, kind)), kind)
     opcode = "fma" if opcode == "mad" else opcode
     if opcode in ("add", "sub", "mul", "fma") and (kind == "bf16" or (kind != "f64" and mode != "rn")):
@@ -131,7 +133,7 @@ def _plain(opcode: str, kind: str, mode: str, modifiers: frozenset[str]) -> Call
 
 
 def narrow_to(x: Value, kind: str, mode: str = "rn") -> Value:
-    """float64 -> any format."""
+    """Round float64 to any format."""
     return x if kind == "f64" else narrow(x, kind, mode)
 
 
@@ -160,7 +162,7 @@ def _sign(bits: Value) -> Value:
     return bits.dtype.type(1 << 8 * bits.dtype.itemsize - 1)
 
 
-# Of bits: what changes signs alone, of NaN too.
+# On bits: instructions that only change signs, also of NaN.
 _SIGNS: dict[str, Callable[..., Value]] = {
     "abs": lambda a: a & ~_sign(a),
     "neg": lambda a: a ^ _sign(a),

@@ -1,7 +1,7 @@
-"""Multiplications that do not need one another are computed at once: what makes a tile of C quick to run.
+"""Independent consecutive multiply-adds are computed at once, which makes register tiles fast.
 
-A thread that owns 8 x 8 elements of C adds to all of them at each step of K: 64 `fma` in a row, none of which reads
-what another writes. One by one NumPy's own cost of a call is most of their time, as a block has a few hundred lanes.
+A thread that owns 8 x 8 elements of C adds to all of them at each step of K: 64 `fma` in a row, of which none reads the
+result of another. One by one, NumPy's overhead per call would take most of the time, since blocks have few lanes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.operands import Register
 from gemm_ref.ptx.text.parser import Instruction
 
-_FEWEST = 4
-_MOST_NUMBERS = 1 << 16  # in one operand of one call: more outgrow a processor's cache, and gain nothing
+_MIN_LENGTH = 4
+_MAX_NUMBERS = 1 << 16  # in one operand of one call: more exceed the processor's cache
 
 
 @dataclass(frozen=True)
@@ -31,33 +31,33 @@ class MultiplyAdds:
     targets: tuple[int, ...]  # the slots they write, one each
 
     def is_possible(self, machine: Machine) -> bool:
-        """Whether all operands are there (alone, an instruction says which is missing) and it is worth while."""
+        """Return whether a run pays and all operands are defined; if not, a single instruction reports which."""
         registers = machine.registers
-        return machine.lanes * _FEWEST <= _MOST_NUMBERS and all(registers[slot] is not None for slot in self.sources)
+        return machine.lanes * _MIN_LENGTH <= _MAX_NUMBERS and all(registers[slot] is not None for slot in self.sources)
 
     def execute(self, machine: Machine) -> None:
-        """What the instructions do one after the other, for all lanes."""
-        step = _MOST_NUMBERS // machine.lanes
+        """Execute the instructions for all lanes."""
+        step = _MAX_NUMBERS // machine.lanes
         for first in range(0, len(self.targets), step):
             targets = self.targets[first : first + step]
-            a, b, c = (_side_by_side(machine, reads[first : first + step]) for reads in self.reads)
+            a, b, c = (_concatenate(machine, reads[first : first + step]) for reads in self.reads)
             for slot, value in zip(targets, fma32(a, b, c).reshape(len(targets), -1), strict=True):
                 machine.registers[slot] = value
 
 
-def _side_by_side(machine: Machine, reads: Sequence[Read]) -> np.ndarray:
-    """The lanes' values of one register, then those of the next."""
+def _concatenate(machine: Machine, reads: Sequence[Read]) -> np.ndarray:
+    """Return the lanes' values of one register after the other."""
     return np.concatenate([per_lane(read(machine), machine.lanes) for read in reads])
 
 
-def with_runs(decoder: Decoder, operations: Sequence[Operation]) -> tuple[Operation, ...]:
-    """The operations, of which the first of each run knows it. No run goes across a label, where lanes may come in."""
+def attach_runs(decoder: Decoder, operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    """Attach each run to its first operation. No run spans a label, where lanes may branch to."""
     result, labels, place = list(operations), set(decoder.entry.labels.values()), 0
     instructions = [operation.instruction for operation in operations]
     while place < len(result):
         end = _end_of_run(decoder, instructions, labels, place)
-        if end - place >= _FEWEST:
-            result[place] = replace(result[place], run=_run(decoder, instructions[place:end]))
+        if end - place >= _MIN_LENGTH:
+            result[place] = replace(result[place], run=_make_run(decoder, instructions[place:end]))
         place = max(end, place + 1)
     return tuple(result)
 
@@ -68,7 +68,7 @@ def _end_of_run(decoder: Decoder, instructions: Sequence[Instruction], labels: s
         instruction = instructions[place]
         if not _is_fma(instruction) or (place in labels and place != first):
             return place
-        slots = [decoder.slot(name) for name in _names(decoder, instruction)]
+        slots = [decoder.slot(name) for name in _register_names(decoder, instruction)]
         if not written.isdisjoint(slots):
             return place
         written.add(slots[0])
@@ -79,14 +79,14 @@ def _is_fma(instruction: Instruction) -> bool:
     return instruction.guard is None and instruction.name == "fma.rn.f32"
 
 
-def _names(decoder: Decoder, instruction: Instruction) -> list[str]:
-    """The registers of an instruction, the one that it writes first."""
+def _register_names(decoder: Decoder, instruction: Instruction) -> list[str]:
+    """Return the registers of an instruction, the one that it writes first."""
     operands = (decoder.named(operand) for operand in instruction.operands)
     return [operand.name for operand in operands if isinstance(operand, Register)]
 
 
-def _run(decoder: Decoder, instructions: Sequence[Instruction]) -> Run:
-    names = [_names(decoder, instruction) for instruction in instructions]
+def _make_run(decoder: Decoder, instructions: Sequence[Instruction]) -> Run:
+    names = [_register_names(decoder, instruction) for instruction in instructions]
     columns = zip(*(instruction.operands[1:] for instruction in instructions), strict=True)
     adds = MultiplyAdds(
         tuple(tuple(decoder.source(operand, DTYPES["f32"]) for operand in column) for column in columns),

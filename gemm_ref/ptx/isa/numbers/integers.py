@@ -8,7 +8,7 @@ import numpy as np
 
 from gemm_ref.ptx.core.decode import Decoder, dtype_named, require_form
 from gemm_ref.ptx.core.machine import Execute, Machine, Mask
-from gemm_ref.ptx.isa.numbers.arithmetic import Function, multiply, no_floats, only
+from gemm_ref.ptx.isa.numbers.arithmetic import Function, allow_modifiers, integer_type, multiply
 from gemm_ref.ptx.isa.numbers.bitwise import count_bits
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, Value, is_signed
 from gemm_ref.ptx.text.errors import Unsupported
@@ -19,16 +19,16 @@ _U32 = DTYPES["u32"]
 
 def absolute_difference(parts: list[str]) -> Function:
     """`sad`: |a - b| + c."""
-    dtype = no_floats(parts)
-    only(parts)
+    dtype = integer_type(parts)
+    allow_modifiers(parts)
     # the larger less the smaller wraps to the same bits whether signed or not
     return Function((dtype,) * 3, dtype, lambda a, b, c: c + (np.maximum(a, b) - np.minimum(a, b)))
 
 
 def multiply_24(parts: list[str]) -> Function:
     """`mul24`, `mad24`: `.lo .hi`, the lower or upper 32 of the 48 bits of a product of numbers of 24 bits."""
-    dtype = no_floats(parts)
-    only(parts, "lo", "hi")
+    dtype = integer_type(parts)
+    allow_modifiers(parts, "lo", "hi")
     wide = np.int64 if is_signed(dtype) else np.uint64
     shift = dtype.type(8)
 
@@ -51,7 +51,7 @@ def _parts_of(word: Value, width: int, signed: bool) -> list[Value]:
 def dot_product(parts: list[str]) -> Function:
     """`dp4a`, `dp2a`: four bytes of a by those of b, or two halves of a by the lower or upper bytes of b, plus c."""
     first, second = parts[-2:]
-    only(parts[:-1], "lo", "hi")
+    allow_modifiers(parts[:-1], "lo", "hi")
 
     def apply(a: Value, b: Value, c: Value) -> Value:
         left = _parts_of(a, 1 if parts[0] == "dp4a" else 2, first == "s32")
@@ -64,8 +64,8 @@ def dot_product(parts: list[str]) -> Function:
 
 def find_bit(parts: list[str]) -> Function:
     """`bfind`: the place of the highest bit that is not the sign; with `.shiftamt` how far it is from the top."""
-    dtype = no_floats(parts)
-    only(parts, "shiftamt")
+    dtype = integer_type(parts)
+    allow_modifiers(parts, "shiftamt")
     bits = 8 * dtype.itemsize
     leading = count_bits(["clz", f"u{bits}"]).apply
     none = np.uint32(0xFFFFFFFF)
@@ -81,7 +81,7 @@ def find_bit(parts: list[str]) -> Function:
 
 def find_nth(parts: list[str]) -> Function:
     """`fns`: the place of the n-th bit that is set, from a place on, up or down; all ones where there is none."""
-    only(parts)
+    allow_modifiers(parts)
 
     def apply(mask: Value, base: Value, nth: Value) -> Value:
         shape = np.broadcast_shapes(mask.shape, base.shape, nth.shape)
@@ -102,7 +102,7 @@ def find_nth(parts: list[str]) -> Function:
 
 def bit_mask(parts: list[str]) -> Function:
     """`bmsk`: `.clamp .wrap`, so many ones from a place on."""
-    only(parts, "clamp", "wrap")
+    allow_modifiers(parts, "clamp", "wrap")
 
     def apply(place: Value, count: Value) -> Value:
         if "wrap" in parts:
@@ -115,8 +115,8 @@ def bit_mask(parts: list[str]) -> Function:
 
 def extend(parts: list[str]) -> Function:
     """`szext`: `.clamp .wrap`, the lowest bits of a number, so many, with the sign or zeros above."""
-    dtype = no_floats(parts)
-    only(parts, "clamp", "wrap")
+    dtype = integer_type(parts)
+    allow_modifiers(parts, "clamp", "wrap")
 
     def apply(a: Value, count: Value) -> Value:
         count = count & np.uint32(31) if "wrap" in parts else np.minimum(count, np.uint32(32))

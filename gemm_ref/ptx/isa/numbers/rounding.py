@@ -1,4 +1,4 @@
-"""Results of floating-point arithmetic, rounded once: to nearest, toward zero, down or up, in every format."""
+"""Rounding of floating-point results, once: to nearest, toward zero, down or up (PTX ISA, 9.7.3)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MAGNITUDE, _SMALLEST_NORMAL, _ONE = np.uint32(0x7FFFFFFF), np.uint32(0x38100000
 
 
 def widen(value: Value, kind: str) -> Value:
-    """The numbers of a format, exactly, in float64."""
+    """Convert numbers of a format to float64, exactly."""
     return (from_bf16(value) if kind == "bf16" else value).astype(np.float64)
 
 
 def narrow(x: Value, kind: str, mode: str = "rn") -> Value:
-    """float64 -> a format, rounded once. What x stands for may have more bits, if it was rounded to odd (`odd_sum`)."""
+    """Round float64 to a format, once: x may itself be rounded, if to odd (`odd_sum`)."""
     if mode == "rn" and kind != "bf16":
         return x.astype(np.float16 if kind == "f16" else np.float32)
     _, precision, lowest, highest = FORMATS[kind]
@@ -33,7 +33,7 @@ def narrow(x: Value, kind: str, mode: str = "rn") -> Value:
     step = np.ldexp(1.0, np.maximum(exponent - 1, lowest) - precision + 1)
     result = MODES[mode](x / step) * step
     largest = math.ldexp(2 - 2.0 ** (1 - precision), highest)
-    # beyond the largest number: infinity, but where rounding goes the other way; what is infinite stays so
+    # beyond the largest number: infinity, unless the mode rounds toward zero there
     bound = np.where((mode == "rn") | (x > 0 if mode == "rp" else (x < 0) & (mode == "rm")), np.inf, largest)
     past = (np.abs(result) > largest) & np.isfinite(x)
     result = np.where(past, np.copysign(bound, x), result).astype(np.float16 if kind == "f16" else np.float32)
@@ -43,10 +43,10 @@ def narrow(x: Value, kind: str, mode: str = "rn") -> Value:
 
 
 def odd_sum(a: Value, b: Value, down: bool = False) -> Value:
-    """a + b in float64, with its last bit set where it is inexact, so that rounding it again cannot go wrong.
+    """Return a + b in float64, rounded to odd: its last bit is set if it is inexact, so that it can be rounded again.
 
     Boldo and Melquiond, 'Emulation of FMA and correctly rounded sums', IEEE Trans. Computers 57 (2008); the
-    error of the sum is Knuth's TwoSum. down: a sum of zero is -0, but of two +0, as where it is rounded down.
+    error of the sum is Knuth's TwoSum. down: a sum of zero is -0 unless both are +0, as when it is rounded down.
     """
     total, error = _two_sum(a, b)
     if down:
@@ -63,11 +63,11 @@ def _two_sum(a: Value, b: Value) -> tuple[Value, Value]:
 
 
 def fma32(a: Value, b: Value, c: Value) -> Value:
-    """a * b + c in float32, rounded once.
+    """Return a * b + c in float32, rounded once.
 
     The product is exact in float64, so only two roundings in a row (of the sum to 53 bits, then to 24) could go
     wrong, and only where the first lands on the middle between two float32 values, or below float32's normal range.
-    Where the second changes nothing, as for small integers, there is nothing to look for.
+    If the second changes nothing, as for small integers, the result is exact.
     """
     product = a.astype(np.float64) * b
     total = product + c
@@ -89,11 +89,11 @@ def fma32(a: Value, b: Value, c: Value) -> Value:
 # --- float64 -------------------------------------------------------------------------------------------------
 
 _SPLIT = 2.0**27 + 1
-_SMALL, _LARGE = 2.0**-900, 2.0**500  # within these, no part of a product or a sum is lost to the range of float64
+_SMALL, _LARGE = 2.0**-900, 2.0**500  # between these nothing of a product or a sum under- or overflows
 
 
 def fma64(a: Value, b: Value, c: Value) -> Value:
-    """a * b + c in float64, rounded once: Boldo and Melquiond's, with Dekker's product; extreme numbers exactly."""
+    """Return a * b + c in float64, rounded once: Boldo and Melquiond; extreme numbers in fractions."""
     product = a * b
     error = _error_of_product(a, b, product)
     if not np.count_nonzero(error):  # NaN counts
