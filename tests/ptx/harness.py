@@ -123,7 +123,7 @@ def _load(name: str, kind: str, address: str) -> str:
 
 
 @dataclass(frozen=True)
-class Case:
+class OpCase:
     """`instruction d, a, b, ...` and what the manual says of it, from bit patterns to bit patterns."""
 
     instruction: str
@@ -170,21 +170,8 @@ def edge_values(kind: str) -> tuple[int, ...]:
     bits = width(kind)
     if kind[0] == "f":
         return tuple(to_bits(v, kind) for v in _float_edges(kind)) + (1, (1 << bits - 1) | 3)
-    whole = (1 << bits) - 1
-    return (
-        0,
-        1,
-        2,
-        3,
-        7,
-        whole,
-        whole - 1,
-        whole >> 1,
-        (whole >> 1) + 1,
-        (whole >> 1) + 2,
-        0xA5 << bits - 8,
-        1 << bits // 2,
-    )
+    ones, top = (1 << bits) - 1, (1 << bits - 1) - 1
+    return 0, 1, 2, 3, 7, ones, ones - 1, top, top + 1, top + 2, 0xA5 << bits - 8, 1 << bits // 2
 
 
 def _float_edges(kind: str) -> tuple[float, ...]:
@@ -195,7 +182,7 @@ def _float_edges(kind: str) -> tuple[float, ...]:
     return (*ordinary, smallest, -smallest, largest, -largest, math.inf, -math.inf, math.nan)
 
 
-def check(case: Case) -> None:
+def check(case: OpCase) -> None:
     rows = case.inputs()
     found = case.run(rows)
     for row, got in zip(rows, found, strict=True):

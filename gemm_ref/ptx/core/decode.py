@@ -187,6 +187,8 @@ class Decoder:
     def destination(self, operand: Operand) -> Write:
         """Return a writer of a register: lanes outside the mask keep their value."""
         operand = self.named(operand)
+        if operand is None:  # the sink `_`
+            return lambda machine, value, mask: None
         if not isinstance(operand, Register):
             raise ParseError(f"operand {operand} of {self.entry.name} is not a register")
         if operand.name not in self._writers:

@@ -207,8 +207,6 @@ class Schedule:
         self.stop = int(others.min()) if others.size else len(self.program)
         return place
 
-    # --- barriers --------------------------------------------------------------------------------------------
-
     def arrive(self, mask, onward: int, key: tuple, expected: int | None, waits: bool) -> int:
         """Let lanes arrive at a barrier of their block, which opens for `expected` threads, or for all alive ones."""
         lanes = self._machine.access_mask(mask)

@@ -119,9 +119,6 @@ class BarrierFaults:
         scene.report(kind, waiting, thread, text, absentee, absent, int(there.sum()))
 
 
-# --- the control flow graph ---------------------------------------------------------------------------------
-
-
 def are_sides(entry: Entry, first: Instruction, second: Instruction) -> bool:
     """Return whether two instructions are on the two sides of one branch, before these reconverge."""
     following = [_following(entry, place) for place in range(len(entry.instructions))]

@@ -127,9 +127,6 @@ def _arrive_when_landed(decoder: Decoder, instruction: Instruction) -> Execute:
     return execute
 
 
-# --- bulk copies ----------------------------------------------------------------------------------------------
-
-
 def _bulk_copy(decoder: Decoder, instruction: Instruction) -> Execute:
     """`cp.async.bulk`, its `.tensor` form and its groups: `units.bulk_copies` has when copies happen."""
     parts = instruction.parts

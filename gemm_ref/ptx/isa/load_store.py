@@ -48,15 +48,14 @@ def _parameter_space(address: Address) -> str:
     return "local" if isinstance(address.base, Symbol) else "param"
 
 
-def _copies(reads: list[Read], writes: list[Write | None]) -> Execute:
-    if len(reads) == 1 and writes[0] is not None:
+def _copies(reads: list[Read], writes: list[Write]) -> Execute:
+    if len(reads) == 1:
         read, write = reads[0], writes[0]
         return lambda machine, mask: write(machine, read(machine), mask)
 
     def execute(machine: Machine, mask: Mask) -> None:
         for read, write in zip(reads, writes, strict=True):
-            if write is not None:
-                write(machine, read(machine), mask)
+            write(machine, read(machine), mask)
 
     return execute
 
@@ -65,7 +64,7 @@ def load(decoder: Decoder, instruction: Instruction) -> Execute:
     """`ld`, `ldu`: from global, shared, local, parameter or generic memory into a register or a vector of 2 to 8."""
     destination, address = instruction.operands[:2]
     (space, count, _), dtype = _parse(instruction), dtype_named(instruction)
-    writes = [None if target is None else decoder.destination(target) for target in items_of(destination)]
+    writes = [decoder.destination(target) for target in items_of(destination)]
     kind: str | None = "load"
     if space == "param":
         start = expect(address, Address)
@@ -80,9 +79,8 @@ def load(decoder: Decoder, instruction: Instruction) -> Execute:
     def execute(machine: Machine, mask: Mask) -> None:
         machine.schedule.polling.looked |= strong
         pieces = accessor.locate(machine, mask, kind)
-        for element, write in enumerate(writes):
-            if write is not None and pieces:
-                write(machine, gather(pieces, dtype, element), mask)
+        for element, write in enumerate(writes if pieces else ()):
+            write(machine, gather(pieces, dtype, element), mask)
 
     return execute
 
@@ -109,8 +107,6 @@ def store(decoder: Decoder, instruction: Instruction) -> Execute:
 
     return execute
 
-
-# --- atomics -------------------------------------------------------------------------------------------------
 
 _UPDATES: dict[str, Callable[..., Value]] = {
     "cas": lambda old, expected, new: np.where(old == expected, new, old),
@@ -140,7 +136,7 @@ def atomic(decoder: Decoder, instruction: Instruction) -> Execute:
     sources = operands[1 : 3 if operation == "cas" else 2]
     reads = [[decoder.source(item, dtype) for item in items_of(operand)] for operand in sources]
     targets = items_of(instruction.operands[0]) if returns and instruction.operands[0] is not None else ()
-    writes = [None if target is None else decoder.destination(target) for target in targets]
+    writes = [decoder.destination(target) for target in targets]
     update: Callable[..., Value] = _UPDATES[operation]
     if kind in ALTERNATE:
         update = floats.operation([operation, kind])[2]
@@ -161,8 +157,7 @@ def atomic(decoder: Decoder, instruction: Instruction) -> Execute:
                     if memory[where].tobytes() != before.tobytes():
                         polling.stored()
         for write, value in zip(writes, old, strict=False):
-            if write is not None:
-                write(machine, value, mask)
+            write(machine, value, mask)
 
     return execute
 
@@ -175,9 +170,6 @@ def _collision_free(index: np.ndarray, lanes: np.ndarray) -> list[np.ndarray]:
         groups.append(lanes[np.sort(first)])
         lanes = np.delete(lanes, first)
     return groups
-
-
-# --- matrices ------------------------------------------------------------------------------------------------
 
 
 def matrix(decoder: Decoder, instruction: Instruction) -> Control:

@@ -20,12 +20,11 @@ def move(decoder: Decoder, instruction: Instruction) -> Execute:
     target, source = instruction.operands
     if isinstance(target, Vector):
         read = decoder.source(source, UNSIGNED[dtype.itemsize])
-        writes = [None if item is None else decoder.destination(item) for item in target.items]
+        writes = [decoder.destination(item) for item in target.items]
 
         def unpack(machine: Machine, mask: Mask) -> None:
             for part, write in zip(_split_words(read(machine), len(writes)), writes, strict=True):
-                if write is not None:
-                    write(machine, part, mask)
+                write(machine, part, mask)
 
         return unpack
     write = decoder.destination(target)

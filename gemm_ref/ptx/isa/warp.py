@@ -16,10 +16,10 @@ from gemm_ref.ptx.units.warps import ALL, Warps
 _U32, _PRED = DTYPES["u32"], DTYPES["pred"]
 
 
-def _destinations(decoder: Decoder, operand: Operand) -> list[Write | None]:
-    """Writers of `d` or `d|p`; None for a sink."""
+def _destinations(decoder: Decoder, operand: Operand) -> list[Write]:
+    """Return writers of `d` or `d|p`."""
     pair = (operand.first, operand.second) if isinstance(operand, Pair) else (operand, None)
-    return [None if item is None else decoder.destination(item) for item in pair]
+    return [decoder.destination(item) for item in pair]
 
 
 def shuffle(decoder: Decoder, instruction: Instruction) -> Control:
@@ -47,10 +47,8 @@ def shuffle(decoder: Decoder, instruction: Instruction) -> Control:
         if not _is_everyone(machine, mask, member(machine)):
             takes_part = machine.ballot(machine.lanes_of(mask)) & member(machine)
             given = np.where(takes_part >> source.astype(np.uint32) & 1, given, ALL)
-        if write is not None:
-            write(machine, given, mask)
-        if write_valid is not None:
-            write_valid(machine, valid, mask)
+        write(machine, given, mask)
+        write_valid(machine, valid, mask)
 
     return together(execute, member)
 
@@ -114,10 +112,8 @@ def match(decoder: Decoder, instruction: Instruction) -> Control:
         same[lanes] = bits[group.ravel()]
         same &= everyone
         agree = same == everyone
-        if write is not None:
-            write(machine, same if mode == "any" else np.where(agree, same, np.uint32(0)), mask)
-        if write_all is not None:
-            write_all(machine, agree, mask)
+        write(machine, same if mode == "any" else np.where(agree, same, np.uint32(0)), mask)
+        write_all(machine, agree, mask)
 
     return together(execute, member)
 
@@ -140,10 +136,8 @@ def elect(decoder: Decoder, instruction: Instruction) -> Control:
     def execute(machine: Machine, mask: Mask) -> None:
         members = machine.ballot(machine.lanes_of(mask)) & member(machine)
         leader = np.bitwise_count((members & (~members + np.uint32(1))) - np.uint32(1)).astype(np.uint32)
-        if write is not None:
-            write(machine, leader, mask)
-        if write_leader is not None:
-            write_leader(machine, machine.special("%laneid") == leader, mask)
+        write(machine, leader, mask)
+        write_leader(machine, machine.special("%laneid") == leader, mask)
 
     return together(execute, member)
 

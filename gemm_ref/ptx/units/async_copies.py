@@ -117,8 +117,6 @@ class BulkCopies(Unit):
         self._stores: list[BulkBatch] = []
         self._groups = np.zeros(machine.lanes, np.int64)  # how many groups each lane has committed
 
-    # --- loads -----------------------------------------------------------------------------------------------
-
     def load(self, copies: BulkBatch) -> None:
         self._notify(copies, "async store", started=True)
         self._loads.append(copies)
@@ -150,8 +148,6 @@ class BulkCopies(Unit):
         """Describe the loads that have yet to complete at a barrier, as the end of a sentence."""
         bytes_ = sum(copies.tile.bytes * np.count_nonzero(copies.completion == barrier) for copies in self._loads)
         return f" ({bytes_} bytes are on their way)" if bytes_ else ""
-
-    # --- stores ----------------------------------------------------------------------------------------------
 
     def store(self, copies: BulkBatch) -> None:
         self._notify(copies, "async load", started=True)

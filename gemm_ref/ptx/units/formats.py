@@ -18,9 +18,6 @@ _TF32_MASK = np.uint32(0xFFFFE000)  # tf32 is an fp32 without the 13 low bits of
 _NAN32, _NAN16 = np.uint32(0x7FFFFFFF), np.uint16(0x7FFF)  # what cvt makes of any NaN
 
 
-# --- to float ------------------------------------------------------------------------------------------------
-
-
 def _e4m3_values() -> np.ndarray:
     code = np.arange(256)
     exponent, fraction = code >> 3 & 15, code & 7
@@ -55,9 +52,6 @@ def numbers(bits: np.ndarray, kind: str, to: type[np.floating]) -> np.ndarray:
     if kind in INTEGERS:
         return bits.view(INTEGERS[kind]).astype(to)
     return _FLOAT8[kind][bits].astype(to, copy=False)
-
-
-# --- from float ----------------------------------------------------------------------------------------------
 
 
 def to_bf16(a: Value) -> Value:

@@ -74,8 +74,6 @@ class MBarriers(Unit):
         self._time_outs = 0
         self._selected = np.zeros(self._memory.size + 1, bool)  # scratch; the last is for lanes that wait for none
 
-    # --- where barriers are ----------------------------------------------------------------------------------
-
     def numbers(self, instruction: Instruction, lanes: np.ndarray, addresses) -> np.ndarray:
         """Return the barriers at the lanes' addresses. Raises MemoryFault for an address that cannot hold one."""
         blocks, offsets = locate_shared(self._machine, instruction, lanes, addresses, 8, 8)
@@ -101,8 +99,6 @@ class MBarriers(Unit):
 
     def _store(self, numbers: np.ndarray, words: Words | np.uint64) -> None:
         self._memory[numbers] = words.pack() if isinstance(words, Words) else words
-
-    # --- what changes them -----------------------------------------------------------------------------------
 
     def initialise(
         self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray, counts: np.ndarray
@@ -252,8 +248,6 @@ class MBarriers(Unit):
         """Return those of these barriers at which only bytes are pending."""
         words = Words.unpack(self._memory[barriers])
         return barriers[(words.pending == 0) & (words.bytes != 0)]
-
-    # --- who waits -------------------------------------------------------------------------------------------
 
     def wait(
         self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray, parities: np.ndarray, write: Write,

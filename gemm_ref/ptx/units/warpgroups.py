@@ -121,8 +121,6 @@ class Warpgroups(Unit):
                 found.append(f"{at}: {who} waits for the other lanes of its warpgroup")
         return found
 
-    # --- instructions ----------------------------------------------------------------------------------------
-
     def fence(self, groups: np.ndarray) -> None:
         self._fenced[groups] = True
 
@@ -172,8 +170,6 @@ class Warpgroups(Unit):
         self._queue = remaining
         for accumulator in completed.values():
             self._complete(accumulator, groups[accumulator.issued[groups] == 0])
-
-    # --- registers in flight ---------------------------------------------------------------------------------
 
     def lanes(self, groups: np.ndarray) -> np.ndarray:
         """Return the lane numbers, (warpgroups, 128)."""
@@ -233,8 +229,6 @@ class Warpgroups(Unit):
                 machine.registers[slot] = new
             else:
                 flight.value = new
-
-    # --- arithmetic ------------------------------------------------------------------------------------------
 
     def _multiply(self, multiply: Multiply) -> None:
         shape, accumulator, groups = multiply.shape, multiply.accumulator, multiply.groups

@@ -92,9 +92,6 @@ def _pieces(descriptors: Descriptors, rows: int, depth: int, transposed: bool) -
     return k % 8 * span + k // 8 * stride + piece % wide * 16 + piece // wide * leading
 
 
-# --- registers -----------------------------------------------------------------------------------------------
-
-
 def accumulators_to_matrix(registers: np.ndarray, sums: np.dtype) -> np.ndarray:
     """(registers, warpgroups, 128 lanes) of 32 bits, an fp32 or two fp16 in each, as (warpgroups, 64, N).
 

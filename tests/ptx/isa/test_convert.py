@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.ptx.harness import Case, bits_of, check, covers, edge_values, evaluate, run_kernel, words
+from tests.ptx.harness import OpCase, bits_of, check, covers, edge_values, evaluate, run_kernel, words
 from tests.ptx.ieee import from_bits, number, rounded, to_bits, width
 
 INTEGERS = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")
@@ -25,7 +25,7 @@ def register_of(kind: str) -> int:
     return max(16, width(kind))
 
 
-def between_integers(to: str, source: str, saturate: bool) -> Case:
+def between_integers(to: str, source: str, saturate: bool) -> OpCase:
     def function(a: int) -> int:
         value = number(a, source)
         if saturate:
@@ -33,10 +33,10 @@ def between_integers(to: str, source: str, saturate: bool) -> Case:
         # a narrow result is extended to its register by its own sign
         return number(value, to) & (1 << register_of(to)) - 1
 
-    return Case(f"cvt{'.sat' if saturate else ''}.{to}.{source}", (source,), f"b{register_of(to)}", function)
+    return OpCase(f"cvt{'.sat' if saturate else ''}.{to}.{source}", (source,), f"b{register_of(to)}", function)
 
 
-def to_integer(to: str, source: str, mode: str) -> Case:
+def to_integer(to: str, source: str, mode: str) -> OpCase:
     low, high = limits(to)
 
     def function(a: int) -> int:
@@ -51,28 +51,28 @@ def to_integer(to: str, source: str, mode: str) -> Case:
 
     edges = [2.0**n + d for n in (0, 7, 8, 15, 16, 31, 32, 63, 64) for d in (-1.5, -1, -0.5, 0, 0.5, 1)]
     values = {0: (*edge_values(source), *(to_bits(s * v, source) for v in edges for s in (1, -1)))}
-    return Case(f"cvt.{mode}.{to}.{source}", (source,), f"b{register_of(to)}", function, values=values)
+    return OpCase(f"cvt.{mode}.{to}.{source}", (source,), f"b{register_of(to)}", function, values=values)
 
 
-def from_integer(to: str, source: str) -> Case:
-    return Case(f"cvt.rn.{to}.{source}", (source,), to, lambda a: rounded(Fraction(number(a, source)), to))
+def from_integer(to: str, source: str) -> OpCase:
+    return OpCase(f"cvt.rn.{to}.{source}", (source,), to, lambda a: rounded(Fraction(number(a, source)), to))
 
 
-def between_floats(to: str, source: str) -> Case:
+def between_floats(to: str, source: str) -> OpCase:
     name = f"cvt{'.rn' if width(to) < width(source) else ''}.{to}.{source}"
     ties = (0x3FF0000010000000, 0x3FF0000030000000, 0x3FF0000010000001, 0x380FFFFFF0000000, 0x47EFFFFFF0000000)
     values = {0: edge_values(source) + (ties if source == "f64" else ())}
-    return Case(name, (source,), to, lambda a: to_bits(from_bits(a, source), to), values=values)
+    return OpCase(name, (source,), to, lambda a: to_bits(from_bits(a, source), to), values=values)
 
 
-def integral(kind: str, mode: str) -> Case:
+def integral(kind: str, mode: str) -> OpCase:
     def function(a: int) -> int:
         value = from_bits(a, kind)
         if not math.isfinite(value):
             return a
         return to_bits(math.copysign(float(ROUND[mode](value)), value), kind)
 
-    return Case(f"cvt.{mode}.{kind}.{kind}", (kind,), kind, function)
+    return OpCase(f"cvt.{mode}.{kind}.{kind}", (kind,), kind, function)
 
 
 def saturated(a: int) -> int | None:
@@ -88,7 +88,7 @@ CVT = [
     *(from_integer(f, source) for f in ("f16", "f32", "f64") for source in INTEGERS),
     *(between_floats(to, s) for to in ("f16", "f32", "f64") for s in ("f16", "f32", "f64") if to != s),
     *(integral(f, mode) for f in ("f32", "f64") for mode in ROUND),
-    Case("cvt.sat.f32.f32", ("f32",), "f32", saturated),
+    OpCase("cvt.sat.f32.f32", ("f32",), "f32", saturated),
 ]
 
 
@@ -124,7 +124,7 @@ def comparison(name: str, kind: str):
             return int(name.endswith("u"))
         return int(ORDER[name if name in ORDER else name[:-1]](a, b))
 
-    return Case(f"setp.{name}.{kind}", (kind, kind), "pred", function)
+    return OpCase(f"setp.{name}.{kind}", (kind, kind), "pred", function)
 
 
 SETP = [
@@ -163,11 +163,11 @@ def test_a_comparison_combined_with_a_predicate_has_two_results(combine, negated
 @covers("mov")
 @pytest.mark.parametrize("kind", ["b16", "u16", "s16", "b32", "u32", "s32", "b64", "u64", "s64", "f32", "f64", "pred"])
 def test_a_move_keeps_every_bit(kind):
-    check(Case(f"mov.{kind}", (kind,), kind, lambda a: a) if kind[0] != "f" else _bitwise_move(kind))
+    check(OpCase(f"mov.{kind}", (kind,), kind, lambda a: a) if kind[0] != "f" else _bitwise_move(kind))
 
 
-def _bitwise_move(kind: str) -> Case:
-    return Case(f"mov.{kind}", (f"b{width(kind)}",), f"b{width(kind)}", lambda a: a, values={0: edge_values(kind)})
+def _bitwise_move(kind: str) -> OpCase:
+    return OpCase(f"mov.{kind}", (f"b{width(kind)}",), f"b{width(kind)}", lambda a: a, values={0: edge_values(kind)})
 
 
 @covers("mov")

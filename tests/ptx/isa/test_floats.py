@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.ptx.harness import Case, check, covers, edge_values
+from tests.ptx.harness import OpCase, check, covers, edge_values
 from tests.ptx.ieee import divide, fma, from_bits, negative, square_root, to_bits
 from tests.ptx.isa.test_narrow import nearest, size_of
 from tests.ptx.isa.test_opcodes import extreme, floating
@@ -20,7 +20,7 @@ def product(a: float, b: float, kind: str, mode: str) -> int:
     return fma(a, b, -0.0 if negative(a) != negative(b) else 0.0, kind, mode)
 
 
-def in_mode(kind: str, mode: str) -> list[Case]:
+def in_mode(kind: str, mode: str) -> list[OpCase]:
     return [
         floating(f"add.{mode}.{kind}", lambda a, b, k: fma(a, 1.0, b, k, mode), 2),
         floating(f"sub.{mode}.{kind}", lambda a, b, k: fma(b, -1.0, a, k, mode), 2),
@@ -37,19 +37,19 @@ def flushed(a: int) -> int:
     return a & 0x80000000 if abs(from_bits(a, "f32")) < 2.0**-126 else a
 
 
-def with_ftz(case: Case) -> Case:
+def with_ftz(case: OpCase) -> OpCase:
     parts = case.instruction.split(".")
     name = ".".join([*parts[:-1], "ftz", parts[-1]])
-    return Case(name, case.sources, case.result, lambda *v: flushed(case.reference(*map(flushed, v)) or 0), case.ulps)
+    return OpCase(name, case.sources, case.result, lambda *v: flushed(case.reference(*map(flushed, v)) or 0), case.ulps)
 
 
-def with_sat(case: Case) -> Case:
+def with_sat(case: OpCase) -> OpCase:
     def function(*sources: int) -> int:
         value = from_bits(case.reference(*sources) or 0, case.result)
         return to_bits(min(value, 1.0) if value > 0 else 0.0, case.result)
 
     parts = case.instruction.split(".")
-    return Case(".".join([*parts[:-1], "sat", parts[-1]]), case.sources, case.result, function)
+    return OpCase(".".join([*parts[:-1], "sat", parts[-1]]), case.sources, case.result, function)
 
 
 ROUNDED = [case for kind in ("f32", "f64") for mode in ("rz", "rm", "rp") for case in in_mode(kind, mode)]
@@ -85,10 +85,10 @@ def bf16_fma(a: float, b: float, c: float) -> int:
     return code_of(Fraction(a) * Fraction(b) + Fraction(c), "bf16", signs == {True})
 
 
-def of_bf16(instruction: str, function: Callable[..., int], sources: int) -> Case:
+def of_bf16(instruction: str, function: Callable[..., int], sources: int) -> OpCase:
     values = tuple(to_bits(v, "f32") >> 16 for v in (0.0, -0.0, 1.0, -1.5, 3.0, 1e38, -3e38, 1e-38, 2e-40, math.inf))
     values += (0x7FC0, 0x3F81, 0xBF7F, 1, 0x8003)
-    return Case(
+    return OpCase(
         instruction,
         ("b16",) * sources,
         "b16",
@@ -97,7 +97,7 @@ def of_bf16(instruction: str, function: Callable[..., int], sources: int) -> Cas
     )
 
 
-def pair(instruction: str, half: Callable[..., int | None], sources: int) -> Case:
+def pair(instruction: str, half: Callable[..., int | None], sources: int) -> OpCase:
     """Each half by itself; a NaN is any, so that what has one is not compared."""
 
     def function(*words: int) -> int | None:
@@ -107,7 +107,7 @@ def pair(instruction: str, half: Callable[..., int | None], sources: int) -> Cas
         return halves[0] | halves[1] << 16 if halves[0] is not None and halves[1] is not None else None
 
     values = (0x3C00C000, 0xBE003555, 0x00010000, 0x7BFF3C01, 0x80000000, 0x42483E00)
-    return Case(instruction, ("b32",) * sources, "b32", function, values=dict.fromkeys(range(sources), values))
+    return OpCase(instruction, ("b32",) * sources, "b32", function, values=dict.fromkeys(range(sources), values))
 
 
 def half(function: Callable[..., int]) -> Callable[..., int]:
@@ -119,8 +119,8 @@ BF16 = [
     of_bf16("sub.rn.bf16", lambda a, b: bf16_fma(b, -1.0, a), 2),
     of_bf16("mul.rn.bf16", lambda a, b: bf16_fma(a, b, -0.0), 2),
     of_bf16("fma.rn.bf16", bf16_fma, 3),
-    Case("neg.bf16", ("b16",), "b16", lambda a: a ^ 0x8000),
-    Case("abs.bf16", ("b16",), "b16", lambda a: a & 0x7FFF),
+    OpCase("neg.bf16", ("b16",), "b16", lambda a: a ^ 0x8000),
+    OpCase("abs.bf16", ("b16",), "b16", lambda a: a & 0x7FFF),
 ]
 PAIRS = [
     pair("add.f16x2", half(lambda a, b, k: fma(a, 1.0, b, k)), 2),
@@ -158,7 +158,7 @@ OTHERS = [
     floating("copysign.f32", lambda a, b, k: to_bits(math.copysign(b, a), k), 2),
     floating("copysign.f64", lambda a, b, k: to_bits(math.copysign(b, a), k), 2),
     *(
-        Case(f"testp.{name}.f32", ("f32",), "pred", lambda a, t=test: int(t(from_bits(a, "f32"))))
+        OpCase(f"testp.{name}.f32", ("f32",), "pred", lambda a, t=test: int(t(from_bits(a, "f32"))))
         for name, test in (
             ("finite", math.isfinite),
             ("infinite", math.isinf),
@@ -179,12 +179,14 @@ def test_floats_are_rounded_once(case):
 
 
 COMPARED = [
-    Case(
+    OpCase(
         "set.lt.u32.f32", ("f32", "f32"), "b32", lambda a, b: 0xFFFFFFFF * (from_bits(a, "f32") < from_bits(b, "f32"))
     ),
-    Case("set.ge.f32.s32", ("s32", "s32"), "b32", lambda a, b: 0x3F800000 * ((a ^ 1 << 31) >= (b ^ 1 << 31))),
-    Case("set.eq.f16.f16", ("f16", "f16"), "b16", lambda a, b: 0x3C00 * (from_bits(a, "f16") == from_bits(b, "f16"))),
-    Case("set.gtu.bf16.bf16", ("b16", "b16"), "b16", lambda a, b: 0x3F80 * (not value(a, "bf16") <= value(b, "bf16"))),
+    OpCase("set.ge.f32.s32", ("s32", "s32"), "b32", lambda a, b: 0x3F800000 * ((a ^ 1 << 31) >= (b ^ 1 << 31))),
+    OpCase("set.eq.f16.f16", ("f16", "f16"), "b16", lambda a, b: 0x3C00 * (from_bits(a, "f16") == from_bits(b, "f16"))),
+    OpCase(
+        "set.gtu.bf16.bf16", ("b16", "b16"), "b16", lambda a, b: 0x3F80 * (not value(a, "bf16") <= value(b, "bf16"))
+    ),
 ]
 
 

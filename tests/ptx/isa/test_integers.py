@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ptx.harness import Case, check, covers, evaluate
+from tests.ptx.harness import OpCase, check, covers, evaluate
 from tests.ptx.ieee import number, signed, width
 from tests.ptx.isa.test_opcodes import integer
 
@@ -98,30 +98,32 @@ def clamped(a: int) -> int:
 CASES = [
     *(integer(f"sad.{kind}", lambda a, b, c: abs(a - b) + c, 3) for kind in ("u16", "s16", "u32", "s32", "u64", "s64")),
     *(
-        Case(f"mul24.{part}.{kind}", (kind, kind), kind, product_24(kind, part == "hi"))
+        OpCase(f"mul24.{part}.{kind}", (kind, kind), kind, product_24(kind, part == "hi"))
         for part in ("lo", "hi")
         for kind in ("u32", "s32")
     ),
-    Case("mad24.lo.s32", ("s32",) * 3, "s32", lambda a, b, c: product_24("s32", False)(a, b) + c & 0xFFFFFFFF),
-    *(Case(f"dp4a.{x}.{y}", ("b32",) * 3, "b32", dp4a(x, y)) for x in ("u32", "s32") for y in ("u32", "s32")),
-    *(Case(f"dp2a.{part}.s32.s32", ("b32",) * 3, "b32", dp2a(part == "hi")) for part in ("lo", "hi")),
+    OpCase("mad24.lo.s32", ("s32",) * 3, "s32", lambda a, b, c: product_24("s32", False)(a, b) + c & 0xFFFFFFFF),
+    *(OpCase(f"dp4a.{x}.{y}", ("b32",) * 3, "b32", dp4a(x, y)) for x in ("u32", "s32") for y in ("u32", "s32")),
+    *(OpCase(f"dp2a.{part}.s32.s32", ("b32",) * 3, "b32", dp2a(part == "hi")) for part in ("lo", "hi")),
     *(
-        Case(f"bfind{how}.{kind}", (kind,), "b32", find(kind, bool(how)))
+        OpCase(f"bfind{how}.{kind}", (kind,), "b32", find(kind, bool(how)))
         for how in ("", ".shiftamt")
         for kind in ("u32", "s32", "u64", "s64")
     ),
-    Case("fns.b32", ("b32", "u32", "s32"), "b32", nth, values={1: (0, 5, 31), 2: (0, 1, 2, 9, 0xFFFFFFFF, 0xFFFFFFFD)}),
+    OpCase(
+        "fns.b32", ("b32", "u32", "s32"), "b32", nth, values={1: (0, 5, 31), 2: (0, 1, 2, 9, 0xFFFFFFFF, 0xFFFFFFFD)}
+    ),
     *(
-        Case(f"bmsk.{how}.b32", ("u32", "u32"), "b32", ones(how == "clamp"), values={0: PLACES, 1: PLACES})
+        OpCase(f"bmsk.{how}.b32", ("u32", "u32"), "b32", ones(how == "clamp"), values={0: PLACES, 1: PLACES})
         for how in ("clamp", "wrap")
     ),
     *(
-        Case(f"szext.{how}.{kind}", (kind, "u32"), kind, extension(kind, how == "clamp"), values={1: PLACES})
+        OpCase(f"szext.{how}.{kind}", (kind, "u32"), kind, extension(kind, how == "clamp"), values={1: PLACES})
         for how in ("clamp", "wrap")
         for kind in ("u32", "s32")
     ),
-    Case("vabsdiff4.u32.u32.u32", ("b32",) * 3, "b32", differences(False)),
-    Case("vabsdiff4.u32.u32.u32.add", ("b32",) * 3, "b32", differences(True)),
+    OpCase("vabsdiff4.u32.u32.u32", ("b32",) * 3, "b32", differences(False)),
+    OpCase("vabsdiff4.u32.u32.u32.add", ("b32",) * 3, "b32", differences(True)),
     integer("add.sat.s32", lambda a, b: clamped(a + b), 2),
     integer("sub.sat.s32", lambda a, b: clamped(a - b), 2),
     integer("max.relu.s32", lambda a, b: max(a, b, 0), 2),

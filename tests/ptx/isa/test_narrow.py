@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.ptx.harness import Case, check, covers, edge_values, evaluate
+from tests.ptx.harness import OpCase, check, covers, edge_values, evaluate
 from tests.ptx.ieee import from_bits, to_bits
 
 # bits of the exponent, bits of the fraction
@@ -68,7 +68,7 @@ def _ties(kind: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(bits | sign for bits in beside for sign in (0, 1 << 31)))
 
 
-def one(to: str, instruction: str, away: bool = False) -> Case:
+def one(to: str, instruction: str, away: bool = False) -> OpCase:
     low, bits = LOW_BITS.get(to, 0), 16 if to == "bf16" else 32
     nan = (1 << bits - 1) - 1
 
@@ -76,10 +76,10 @@ def one(to: str, instruction: str, away: bool = False) -> Case:
         code = nearest(from_bits(a, "f32"), to, away)
         return nan if code is None else code << low
 
-    return Case(instruction, ("f32",), f"b{bits}", function, values={0: edge_values("f32") + _ties(to)})
+    return OpCase(instruction, ("f32",), f"b{bits}", function, values={0: edge_values("f32") + _ties(to)})
 
 
-def two(to: str, instruction: str, clamp: bool = False, source: str = "f32") -> Case:
+def two(to: str, instruction: str, clamp: bool = False, source: str = "f32") -> OpCase:
     """The first source goes into the upper half."""
     bits = 8 if to[0] == "e" else 16
     nan = (1 << bits - 1) - 1
@@ -96,7 +96,7 @@ def two(to: str, instruction: str, clamp: bool = False, source: str = "f32") -> 
         high, low = map(half, values)
         return high << bits | low
 
-    return Case(
+    return OpCase(
         instruction, (source, source), f"b{2 * bits}", function, values={i: edge_values(source) + ties for i in (0, 1)}
     )
 
@@ -109,7 +109,7 @@ CASES = [
     two("f16", "cvt.rn.f16x2.f32"),
     two("e4m3", "cvt.rn.satfinite.e4m3x2.f32", clamp=True),
     two("e5m2", "cvt.rn.satfinite.e5m2x2.f32", clamp=True),
-    Case("cvt.f32.bf16", ("b16",), "f32", lambda a: a << 16),
+    OpCase("cvt.f32.bf16", ("b16",), "f32", lambda a: a << 16),
 ]
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.ptx.harness import Case, check, edge_values
+from tests.ptx.harness import OpCase, check, edge_values
 from tests.ptx.ieee import divide, fma, from_bits, negative, number, rounded, square_root, to_bits, width
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
@@ -20,11 +20,11 @@ def wrap(value: int, kind: str) -> int:
     return value & (1 << width(kind)) - 1
 
 
-def integer(instruction: str, function, sources: int, result: str | None = None, **more) -> Case:
+def integer(instruction: str, function, sources: int, result: str | None = None, **more) -> OpCase:
     """A case over one integer type, the function on Python's unbounded integers."""
     kind = instruction.split(".")[-1]
     to = result or kind
-    return Case(
+    return OpCase(
         instruction, (kind,) * sources, to, lambda *v: wrap(function(*(number(x, kind) for x in v)), to), **more
     )
 
@@ -39,17 +39,17 @@ def quotient(a: int, b: int) -> int:
     return size if (a < 0) == (b < 0) else -size
 
 
-def division_cases(kind: str) -> list[Case]:
+def division_cases(kind: str) -> list[OpCase]:
     def defined(function):
         # the manual leaves a division by zero open
         return lambda a, b: None if b == 0 else wrap(function(number(a, kind), number(b, kind)), kind)
 
-    div = Case(f"div.{kind}", (kind, kind), kind, defined(quotient))
-    rem = Case(f"rem.{kind}", (kind, kind), kind, defined(lambda a, b: a - b * quotient(a, b)))
+    div = OpCase(f"div.{kind}", (kind, kind), kind, defined(quotient))
+    rem = OpCase(f"rem.{kind}", (kind, kind), kind, defined(lambda a, b: a - b * quotient(a, b)))
     return [div, rem]
 
 
-def products(kind: str) -> list[Case]:
+def products(kind: str) -> list[OpCase]:
     bits = width(kind)
     cases = [
         integer(f"mul.lo.{kind}", operator.mul, 2),
@@ -64,13 +64,13 @@ def products(kind: str) -> list[Case]:
         def wide_sum(a: int, b: int, c: int) -> int:
             return wrap(number(a, kind) * number(b, kind) + c, wide)
 
-        cases.append(Case(f"mad.wide.{kind}", (kind, kind, wide), wide, wide_sum))
+        cases.append(OpCase(f"mad.wide.{kind}", (kind, kind, wide), wide, wide_sum))
     return cases
 
 
-def floating(instruction: str, function, sources: int, **more) -> Case:
+def floating(instruction: str, function, sources: int, **more) -> OpCase:
     kind = instruction.split(".")[-1]
-    return Case(
+    return OpCase(
         instruction, (kind,) * sources, kind, lambda *v: function(*(from_bits(x, kind) for x in v), kind), **more
     )
 
@@ -83,7 +83,7 @@ HALFWAY = {
 }
 
 
-def float_cases(kind: str) -> list[Case]:
+def float_cases(kind: str) -> list[OpCase]:
     rn = "" if kind == "f16" else ".rn"
     cases = [
         floating(f"add{rn}.{kind}", lambda a, b, k: fma(a, 1.0, b, k), 2),
@@ -168,12 +168,12 @@ def extreme(kind: str, want_max: bool, propagate: bool):
     return function
 
 
-def shift(kind: str, left: bool) -> Case:
+def shift(kind: str, left: bool) -> OpCase:
     def function(a: int, amount: int) -> int:
         amount = min(amount, width(kind))  # the manual: amounts past the width are clamped to it
         return wrap(number(a, kind) << amount if left else number(a, kind) >> amount, kind)
 
-    return Case(f"{'shl' if left else 'shr'}.{kind}", (kind, "u32"), kind, function, values={1: SHIFTS})
+    return OpCase(f"{'shl' if left else 'shr'}.{kind}", (kind, "u32"), kind, function, values={1: SHIFTS})
 
 
 def look_up(table: int):
@@ -199,27 +199,27 @@ LOGIC = [
     *(floating(f"neg.{kind}", lambda a, k: to_bits(-a, k), 1) for kind in FLOATS),
     *(integer(f"{name}.{kind}", f, 2) for kind in INTEGERS for name, f in (("min", min), ("max", max))),
     *(
-        Case(f"{name}{nan}.{kind}", (kind, kind), kind, extreme(kind, name == "max", bool(nan)))
+        OpCase(f"{name}{nan}.{kind}", (kind, kind), kind, extreme(kind, name == "max", bool(nan)))
         for kind in FLOATS
         for name in ("min", "max")
         for nan in ("", ".NaN")
     ),
     *(
-        Case(f"{name}.{kind}", (kind, kind), kind, function)
+        OpCase(f"{name}.{kind}", (kind, kind), kind, function)
         for name, function in (("and", operator.and_), ("or", operator.or_), ("xor", operator.xor))
         for kind in (*LOGIC_KINDS, "pred")
     ),
     *(integer(f"not.{kind}", operator.invert, 1) for kind in LOGIC_KINDS),
-    Case("not.pred", ("pred",), "pred", lambda a: 1 - a),
+    OpCase("not.pred", ("pred",), "pred", lambda a: 1 - a),
     *(integer(f"cnot.{kind}", lambda a: int(a == 0), 1) for kind in LOGIC_KINDS),
     *(shift(kind, left=True) for kind in LOGIC_KINDS),
     *(shift(kind, left=False) for kind in (*LOGIC_KINDS, *INTEGERS)),
     *(
-        Case("lop3.b32", ("b32",) * 3, "b32", look_up(table), suffix=f", {table:#x}")
+        OpCase("lop3.b32", ("b32",) * 3, "b32", look_up(table), suffix=f", {table:#x}")
         for table in (0, 0x80, 0xFE, 0x96, 0xE8, 0xCA, 0x3C, 0x1A, 0xFF)
     ),
     *(
-        Case(f"shf.{way}.{mode}.b32", ("b32",) * 3, "b32", funnel(way == "l", mode == "wrap"), values={2: SHIFTS})
+        OpCase(f"shf.{way}.{mode}.b32", ("b32",) * 3, "b32", funnel(way == "l", mode == "wrap"), values={2: SHIFTS})
         for way in "lr"
         for mode in ("wrap", "clamp")
     ),
@@ -269,28 +269,28 @@ def select_by_sign(kind: str, condition: str):
         # -0 counts as zero, and NaN as not at least zero
         return a if (from_bits(c, "f32") >= 0 if condition == "f32" else number(c, condition) >= 0) else b
 
-    return Case(f"slct.{kind}.{condition}", (kind, kind, condition), kind, function)
+    return OpCase(f"slct.{kind}.{condition}", (kind, kind, condition), kind, function)
 
 
 FIELD_KINDS = ("u32", "s32", "u64", "s64")
 ALL_KINDS = (*LOGIC_KINDS, *INTEGERS, "f32", "f64")
 FIELDS = [
-    *(Case(f"bfe.{k}", (k, "u32", "u32"), k, extract(k), values={1: SHIFTS, 2: SHIFTS}) for k in FIELD_KINDS),
+    *(OpCase(f"bfe.{k}", (k, "u32", "u32"), k, extract(k), values={1: SHIFTS, 2: SHIFTS}) for k in FIELD_KINDS),
     *(
-        Case(f"bfi.{k}", (k, k, "u32", "u32"), k, insert(k), values={1: edge_values(k)[:6], 2: SHIFTS, 3: SHIFTS})
+        OpCase(f"bfi.{k}", (k, k, "u32", "u32"), k, insert(k), values={1: edge_values(k)[:6], 2: SHIFTS, 3: SHIFTS})
         for k in ("b32", "b64")
     ),
-    *(Case(f"popc.{k}", (k,), "u32", lambda a: a.bit_count()) for k in ("b32", "b64")),
-    *(Case(f"clz.{k}", (k,), "u32", lambda a, k=k: width(k) - a.bit_length()) for k in ("b32", "b64")),
-    *(Case(f"brev.{k}", (k,), k, lambda a, k=k: int(format(a, f"0{width(k)}b")[::-1], 2)) for k in ("b32", "b64")),
-    Case(
+    *(OpCase(f"popc.{k}", (k,), "u32", lambda a: a.bit_count()) for k in ("b32", "b64")),
+    *(OpCase(f"clz.{k}", (k,), "u32", lambda a, k=k: width(k) - a.bit_length()) for k in ("b32", "b64")),
+    *(OpCase(f"brev.{k}", (k,), k, lambda a, k=k: int(format(a, f"0{width(k)}b")[::-1], 2)) for k in ("b32", "b64")),
+    OpCase(
         "prmt.b32",
         ("b32",) * 3,
         "b32",
         permute,
         values={2: (0x3210, 0x7654, 0xFEDC, 0x0123, 0x5410, 0x8888, 0xFFFF7632)},
     ),
-    *(Case(f"selp.{k}", (k, k, "pred"), k, lambda a, b, p: a if p else b) for k in ALL_KINDS),
+    *(OpCase(f"selp.{k}", (k, k, "pred"), k, lambda a, b, p: a if p else b) for k in ALL_KINDS),
     *(select_by_sign(k, condition) for k in ("b32", "u64", "f32") for condition in ("s32", "f32")),
 ]
 

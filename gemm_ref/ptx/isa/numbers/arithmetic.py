@@ -83,9 +83,6 @@ def integer_type(parts: list[str]) -> np.dtype:
     return dtype
 
 
-# --- add, sub, mul, mad, fma, div, rem -----------------------------------------------------------------------
-
-
 def add(parts: list[str]) -> Function:
     """`add`, `sub`: of all types; floats in every rounding, `.ftz`, `.sat`, and s32 `.sat`."""
     if parts[-1] in KINDS:
@@ -169,9 +166,6 @@ def _truncated(floored: np.ufunc) -> Callable[[Value, Value], Value]:
 def approximate(parts: list[str]) -> Function:
     """`rcp`, `sqrt`, `rsqrt`, `ex2`, `lg2`, `sin`, `cos`, `tanh`: the true value to nearest, also where `.approx`."""
     return float_function(parts)
-
-
-# --- abs, neg, min, max --------------------------------------------------------------------------------------
 
 
 def magnitude(parts: list[str]) -> Function:

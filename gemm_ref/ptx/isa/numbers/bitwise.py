@@ -76,9 +76,6 @@ def funnel_shift(parts: list[str]) -> Function:
     return Function((_U32,) * 3, _U32, apply)
 
 
-# --- bit fields ----------------------------------------------------------------------------------------------
-
-
 def bit_field_extract(parts: list[str]) -> Function:
     """`bfe`: a field of bits, of signed types with its sign."""
     dtype = integer_type(parts)

@@ -124,15 +124,14 @@ def set_predicate(decoder: Decoder, instruction: Instruction) -> Execute:
     compare, combine = _comparer(decoder, instruction, types=1)
     target = instruction.operands[0]
     targets = (target.first, target.second) if isinstance(target, Pair) else (target,)
-    writes = [None if operand is None else decoder.destination(operand) for operand in targets]
+    writes = [decoder.destination(operand) for operand in targets]
 
     def execute(machine: Machine, mask: Mask) -> None:
         results = compare(machine)
         if len(results) < len(writes):
             results.append(~results[0])
         for write, value in zip(writes, combine(machine, results), strict=False):
-            if write is not None:
-                write(machine, value, mask)
+            write(machine, value, mask)
 
     return execute
 

@@ -150,8 +150,6 @@ def _saturating(to: np.dtype) -> Callable[[Value], Value]:
     return apply
 
 
-# --- alternate formats ---------------------------------------------------------------------------------------
-
 _F16, _F32 = DTYPES["f16"], DTYPES["f32"]
 
 

@@ -107,9 +107,6 @@ def relu(x: Value, kind: str) -> Value:
     return np.where(negative & ~np.isnan(widen(x, kind)), x.dtype.type(0), x)[()]
 
 
-# --- one number each -----------------------------------------------------------------------------------------
-
-
 def _unmodified(opcode: str, kind: str, mode: str, modifiers: frozenset[str]) -> Callable[..., Value]:
     """Return the operation without `.ftz`, `.sat` and `.relu`; bf16 is uint16."""
     if opcode in _SIGNS:

@@ -86,8 +86,6 @@ def fma32(a: Value, b: Value, c: Value) -> Value:
     return result
 
 
-# --- float64 -------------------------------------------------------------------------------------------------
-
 _SPLIT = 2.0**27 + 1
 _SMALL, _LARGE = 2.0**-900, 2.0**500  # between these nothing of a product or a sum under- or overflows
 
