@@ -18,7 +18,7 @@ from gemm_ref.ptx.count.sectors import SECTOR
 from gemm_ref.sass import mix, ports, tools
 from gemm_ref.sass.listing import Kernel, parse
 from gemm_ref.sass.loop import main_trip
-from gemm_ref.sass.occupancy import ARCHITECTURES, requested_bytes, occupancy
+from gemm_ref.sass.occupancy import ARCHITECTURES, occupancy, requested_bytes
 
 ARCHITECTURE = "sm_90a"  # what is compiled for, as for the reference GPU
 
