@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from experiments.check import cost, diagnose, faults, offsets, sizes, source_text
-from experiments.check.cuda.compiled import UNDEFINED_VALUE
+from experiments.check.cuda.compile import UNDEFINED_VALUE
 from experiments.check.cuda.kernel import CudaKernel
 from experiments.check.faults import Fault, FaultKind
 from experiments.check.messages import Limit, Message, Note, Unchecked, Why, message
@@ -317,7 +317,8 @@ class Checker:
         """What each size must be a multiple of, of those of which nothing is known yet."""
         known = {need.axis for need in self.report.needs}
         likely = (*self.subject.tile, self._slice)
-        found = sizes.needs(base, self._is_right, self._has_time, likely, equal, known)
+        deadline_s = self._start_s + MAX_SECONDS
+        found = sizes.needs(base, self._is_right, lambda: _used_s() < deadline_s, likely, equal, known)
         self.report.needs += found
         for need in found:
             axis = " = ".join(equal) if need.axis.upper() in equal else need.axis.upper()
@@ -356,27 +357,20 @@ class Checker:
         self.report.why.append(message(Why.NEEDS_DEPTH, least=least, shallow=shallow))
         return True
 
-    def _has_time(self) -> bool:
-        return _used_s() - self._start_s < MAX_SECONDS
-
     # --- faults and cost -------------------------------------------------------------------------------------
 
     def _collect_faults(self) -> None:
-        found: dict[tuple, tuple[Fault, list[str]]] = {}
         for trial in self._trials:
             self._add_limits(faults.unpromised(trial))
-            for fault in faults.find_faults(trial, self._quote):
-                key = (fault.kind, fault.file, fault.line, fault.other_line)
-                found.setdefault(key, (fault, []))[1].append(str(trial.problem))
         self._add_limits(faults.unused_reads(self._trials))
+        self.report.faults = faults.merge_faults(self._trials, self._quote)
         for number, line, text in self.subject.warnings:
             if number == UNDEFINED_VALUE:
                 name = self.subject.path.name
                 fault = Fault(FaultKind.UNDEFINED_VALUE, text, name, line, self._quote(name, line))
-                found[number, line, text] = (fault, [])
+                self.report.faults.append(fault)
             else:
                 self.report.notes.append(message(Note.COMPILER_WARNS, line=line, text=text))
-        self.report.faults = [replace(f, sizes=tuple(dict.fromkeys(where))) for f, where in found.values()]
 
     def _add_limits(self, limits: Iterable[Message]) -> None:
         self.report.limits += [limit for limit in limits if limit not in self.report.limits]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from experiments.check.messages import Limit, Message, message
@@ -84,6 +84,17 @@ def find_faults(trial: Trial, quote: Quote) -> list[Fault]:
         file, line = place_of(trial.fault)
         faults.append(Fault(kind_of(trial.fault), trial.fault, file, line, quote(file, line)))
     return faults
+
+
+def merge_faults(trials: Iterable[Trial], quote: Quote) -> list[Fault]:
+    """Returns the faults of several runs, each once with the sizes at which it occurred."""
+    merged: dict[tuple, Fault] = {}
+    for trial in trials:
+        for fault in find_faults(trial, quote):
+            first = merged.setdefault((fault.kind, fault.file, fault.line, fault.other_line), fault)
+            sizes = dict.fromkeys((*first.sizes, str(trial.problem)))
+            merged[fault.kind, fault.file, fault.line, fault.other_line] = replace(first, sizes=tuple(sizes))
+    return list(merged.values())
 
 
 def place_of(fault: str) -> tuple[str, int]:

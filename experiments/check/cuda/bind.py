@@ -16,13 +16,12 @@ import torch
 
 import gemm_ref
 from experiments.check import source_text
-from experiments.check.cuda import headers, launch, matrices, roles, templates
-from experiments.check.cuda.compiled import Compiled
+from experiments.check.cuda import headers, launch, parameters
+from experiments.check.cuda.compile import Compiled, Unit, find_kernel
 from experiments.check.cuda.expressions import constants, numbers, split
-from experiments.check.cuda.host_code import arguments, calls, program_sizes, recording
+from experiments.check.cuda.host_code import calls, program_sizes, recorder, recording
 from experiments.check.cuda.kernel import CudaKernel
 from experiments.check.cuda.syntax import Signature
-from experiments.check.cuda.unit import Unit, find_kernel
 from experiments.check.messages import Message, Note, message
 from experiments.check.subject import PLAIN, Options, Scales
 from experiments.records.request import UsageError
@@ -44,7 +43,7 @@ class Bound(NamedTuple):
     """A kernel whose launch is not known yet, and what it may be made of."""
 
     kernel: CudaKernel
-    templates: Sequence[templates.Template]  # the first is the kernel's
+    templates: Sequence[launch.Template]  # the first is the kernel's
     names: Mapping[str, int]
     passed_sizes: set[str]  # those of M, N and K that it receives
 
@@ -91,8 +90,8 @@ class KernelFile:
     def _reduced(self) -> dict[str, int]:
         """Smaller values for constants of the source that are sizes and would take minutes."""
         signature, _, text = self._declaration
-        passed = {*roles.roles_by_name(signature.parameters), *(p.name for p in signature.template)}
-        axes = [axis for axis in roles.SIZES if axis not in passed]
+        passed = {*parameters.roles_by_name(signature.parameters), *(p.name for p in signature.template)}
+        axes = [axis for axis in parameters.SIZES if axis not in passed]
         reduced = program_sizes.reduced_constants(axes, constants(text, self._defined), text)
         return {name: value for name, value in reduced.items() if name not in self._defined}
 
@@ -120,7 +119,7 @@ class KernelFile:
 
         It is not run where the user specifies a grid or a block.
         """
-        best = HostCode(None, self.unit, matrices.type_aliases(self._declaration[2]))
+        best = HostCode(None, self.unit, parameters.type_aliases(self._declaration[2]))
         failed, why = None, ""
         files = (
             () if self.options.grid or self.options.block else recording.candidate_files(self.path, self.signature.name)
@@ -129,7 +128,7 @@ class KernelFile:
             is_linked = file != self.path and self.path.resolve() not in headers.included(file, source_text.read(file))
             unit = self._unit(file, self.path if is_linked else None, self.unit.flags)
             try:
-                best = best._replace(aliases={**best.aliases, **matrices.type_aliases(unit.text)})
+                best = best._replace(aliases={**best.aliases, **parameters.type_aliases(unit.text)})
                 found, why_not = recording.record(
                     unit, self.signature, self._element(best.aliases), self.options.template
                 )
@@ -149,9 +148,9 @@ class KernelFile:
         """The type of A's elements, as far as it is known before anything is launched."""
         arguments_ = split(self.options.template)
         known = {**aliases, **dict(zip((p.name for p in self.signature.template), arguments_, strict=False))}
-        parameters = self.signature.parameters
-        for parameter, role in zip(parameters, roles.roles_by_name(parameters), strict=True):
-            if role == "A" and (text := matrices.element_type(parameter.type, known)) in matrices.TYPES:
+        declared = self.signature.parameters
+        for parameter, role in zip(declared, parameters.roles_by_name(declared), strict=True):
+            if role == "A" and (text := parameters.element_type(parameter.type, known)) in parameters.TYPES:
                 return text
         return "float"
 
@@ -163,84 +162,88 @@ class KernelFile:
         names = constants(self.unit.text, self._defined)
         by_value = recorded.roles(calls.struct_names(unit.text)) if recorded else []
         by_size = bool(recorded and not recorded.ignores_sizes)
-        roles_ = roles.assign_roles(signature, options.args, by_value, by_size)
+        roles = parameters.assign_roles(signature, options.args, by_value, by_size)
         candidates = self._templates(names)
         template = candidates[0]
         names |= numbers(f"{parameter.name}={text}" for parameter, text in template)
         element = self._element(aliases)
-        dtypes = self._dtypes(roles_, template, element)
-        passed, fixed, is_square, notes = self._sizes(roles_, template, names)
+        dtypes = self._dtypes(roles, template, element)
+        passed, fixed, is_square, notes = self._sizes(roles, template, names)
         kernel = CudaKernel(
             path=path,
             name=signature.name,
             tile=(1, 1),
-            math=matrices.math_of(dtypes),
+            math=parameters.math_of(dtypes),
             square=is_square,
             fixed=fixed,
             is_integer=not all(dtype.is_floating_point for dtype in dtypes.values()),
-            unsigned=dtypes["A"] == torch.uint8 or element in matrices.UNSIGNED,
-            plain=Scales(beta=1.0) if {"C", "D"} <= {*roles_} and "BETA" not in roles_ else PLAIN,
-            scalars=tuple(role for role in (*roles.SCALARS, "BIAS") if role in roles_),
+            unsigned=dtypes["A"] == torch.uint8 or element in parameters.UNSIGNED,
+            plain=Scales(beta=1.0) if {"C", "D"} <= {*roles} and "BETA" not in roles else PLAIN,
+            scalars=tuple(role for role in (*parameters.SCALARS, "BIAS") if role in roles),
             settings=tuple(notes),
             folder=self.folder,
             signature=signature,
             compiled=Compiled(unit, signature.name, path),
-            roles=roles_,
+            roles=roles,
             template=template,
             template_is_guessed=bool(template) and not (options.template or recorded),
             dtypes=dtypes,
-            storage=matrices.parse_layout(options.layout),
+            storage=parameters.parse_layout(options.layout),
             recording=recorded,
         )
         if options.math:
             kernel = kernel.with_math(options.math, gemm_ref.MATHS[kernel.math].dtype)
         return Bound(kernel, candidates, names, passed)
 
-    def _templates(self, names: Mapping[str, int]) -> list[templates.Template]:
+    def _templates(self, names: Mapping[str, int]) -> list[launch.Template]:
         """The arguments of the template; where nothing determines them, all that they may be."""
         signature, recorded = self.signature, self.host_code.recording
-        parameters = signature.template
-        if self.options.template or not parameters:
-            return [templates.specified(signature, self.options.template)]
+        declared = signature.template
+        if self.options.template or not declared:
+            return [launch.specified_template(signature, self.options.template)]
         if recorded:
             text = recording.instance(recorded.first.entry, signature.name).removeprefix(signature.name)
-            return [tuple(zip(parameters, split(text[1:-1], angles=True), strict=False))]
+            return [tuple(zip(declared, split(text[1:-1], angles=True), strict=False))]
         path = self._declaration[1]
         texts = [source_text.read(file) for file in (path, *recording.neighbours(path))]
         known = functools.reduce(lambda found, text: constants(text, {}) | found, texts, dict(names))
-        of_project = templates.instances(signature.name, parameters, known, texts)
-        common = templates.common(parameters, known, self._element(self.host_code.aliases))
+        of_project = launch.template_instances(signature.name, declared, known, texts)
+        common = launch.common_templates(declared, known, self._element(self.host_code.aliases))
         found = dict.fromkeys(itertools.islice(itertools.chain(of_project, common), _MAX_TEMPLATES))
-        return [tuple(zip(parameters, values, strict=True)) for values in found] or [templates.specified(signature, "")]
+        return [tuple(zip(declared, values, strict=True)) for values in found] or [
+            launch.specified_template(signature, "")
+        ]
 
-    def _dtypes(self, roles_: Sequence[str], template: templates.Template, element: str) -> dict[str, torch.dtype]:
+    def _dtypes(self, roles: Sequence[str], template: launch.Template, element: str) -> dict[str, torch.dtype]:
         """The element type of each matrix, by its role; `element` of those that are in structs."""
         recorded, name = self.host_code.recording, self.signature.name
         aliases = {**self.host_code.aliases, **{parameter.name: text for parameter, text in template}}
         found = {
-            role: matrices.dtype_of(name, parameter.name, matrices.element_type(parameter.type, aliases))
-            for parameter, role in zip(self.signature.parameters, roles_, strict=True)
-            if role in roles.POINTERS and role != "NULL"
+            role: parameters.dtype_of(name, parameter.name, parameters.element_type(parameter.type, aliases))
+            for parameter, role in zip(self.signature.parameters, roles, strict=True)
+            if role in parameters.POINTERS and role != "NULL"
         }
-        if roles.HOST in roles_:
-            mapped = arguments.tensor_map_types(recorded.first) if recorded else {}
-            found = dict.fromkeys(roles.MATRICES, matrices.TYPES[element]) | mapped | found
+        if parameters.HOST in roles:
+            mapped = recorder.tensor_map_types(recorded.first) if recorded else {}
+            found = dict.fromkeys(parameters.MATRICES, parameters.TYPES[element]) | mapped | found
         return found if "C" in found else found | {"C": found["D"]}
 
     def _sizes(
-        self, roles_: Sequence[str], template: templates.Template, names: Mapping[str, int]
+        self, roles: Sequence[str], template: launch.Template, names: Mapping[str, int]
     ) -> tuple[set[str], dict[str, int], bool, list[Message]]:
         """Returns (the sizes that the kernel receives, those that the source fixes, whether one is for all, notes)."""
-        words = set(re.findall(r"\w+", " ".join((*roles_, *(text for _, text in template)))))
-        passed = set(roles.SIZES) if roles.HOST in words else {axis for axis in roles.SIZES if axis in words}
-        missing = [axis for axis in roles.SIZES if axis not in passed]
+        words = set(re.findall(r"\w+", " ".join((*roles, *(text for _, text in template)))))
+        passed = (
+            set(parameters.SIZES) if parameters.HOST in words else {axis for axis in parameters.SIZES if axis in words}
+        )
+        missing = [axis for axis in parameters.SIZES if axis not in passed]
         of_source = program_sizes.size_constants(missing, names)
         fixed = {axis.lower(): names[name] for axis, name in of_source.items()}
         if not passed and len(fixed) == 1:  # one constant for all
-            fixed = {axis.lower(): next(iter(fixed.values())) for axis in roles.SIZES}
+            fixed = {axis.lower(): next(iter(fixed.values())) for axis in parameters.SIZES}
         recorded = self.host_code.recording
         if fixed and recorded and recorded.ignores_sizes:
-            own = recorded.sizes_of_program(recorded.first, roles_)
+            own = recorded.sizes_of_program(recorded.first, roles)
             if set(own.values()) == set(fixed.values()):  # the argument is that constant
                 fixed, missing = {axis.lower(): size for axis, size in own.items()}, list(own)
         if len(missing) == len(fixed):

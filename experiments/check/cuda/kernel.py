@@ -12,17 +12,14 @@ from dataclasses import dataclass, replace
 import torch
 
 import gemm_ref
-from experiments.check.cuda.compiled import Compiled
+from experiments.check.cuda.compile import Compiled, Unit
 from experiments.check.cuda.expressions import evaluate
-from experiments.check.cuda.host_code import arguments, program_sizes
+from experiments.check.cuda.host_code import program_sizes, recorder
 from experiments.check.cuda.host_code.recorder import RecordedLaunch
 from experiments.check.cuda.host_code.recording import Recording, instance
-from experiments.check.cuda.launch import LaunchRule
-from experiments.check.cuda.matrices import StorageOrder
-from experiments.check.cuda.roles import HOST, MATRICES, POINTERS, SIZES
+from experiments.check.cuda.launch import LaunchRule, Template
+from experiments.check.cuda.parameters import HOST, MATRICES, POINTERS, SIZES, StorageOrder
 from experiments.check.cuda.syntax import Parameter, Signature
-from experiments.check.cuda.templates import Template
-from experiments.check.cuda.unit import Unit
 from experiments.check.messages import Message
 from experiments.check.subject import PLAIN, Scales, Subject, bias_vector
 from gemm_ref import ptx
@@ -152,10 +149,10 @@ class CudaKernel(Subject):
             if role == HOST:
                 assert self.recording
                 record = self.recording.at(self.storage.rename_sizes(problem))
-                values.append(arguments.value(record.arguments[index], kind, pointers, record))
+                values.append(recorder.value(record.arguments[index], kind, pointers, record))
             else:
                 value = self._value(role, problem, pointers, scales)
-                values.append(arguments.narrow(value, kind, self.dtypes["A"]))
+                values.append(recorder.narrow(value, kind, self.dtypes["A"]))
         renamed = {"C": "the C that beta multiplies", "D": "C"} if "D" in self.roles else {}
         ptx.run(kernel, launch, values, names=[renamed.get(x, x) if x in POINTERS else "" for x in self.roles])
 

@@ -18,13 +18,12 @@ import torch
 
 import gemm_ref
 from experiments.check import sizes
-from experiments.check.cuda import launch, templates
+from experiments.check.cuda import launch
 from experiments.check.cuda.bind import KernelFile
 from experiments.check.cuda.expressions import numbers
 from experiments.check.cuda.kernel import CudaKernel
 from experiments.check.cuda.launch import LaunchRule
-from experiments.check.cuda.matrices import StorageOrder
-from experiments.check.cuda.roles import SIZES
+from experiments.check.cuda.parameters import SIZES, StorageOrder
 from experiments.check.messages import Message, Note, message
 from experiments.check.subject import Survey
 from experiments.check.survey import first_block
@@ -186,7 +185,7 @@ def _blocks_in_time(file: KernelFile) -> Iterator[CudaKernel]:
     shared = options.shared or (str(launch.MAX_STATIC_BYTES) if is_dynamic else "0")
     for template in bound.templates:
         names = {**bound.names, **numbers(f"{parameter.name}={text}" for parameter, text in template)}
-        blocks = templates.candidate_blocks(file.signature, bound.kernel.compiled.unit.text, names)
+        blocks = launch.candidate_blocks(file.signature, bound.kernel.compiled.unit.text, names)
         for block in [file.block] if file.block else [tuple(map(str, block)) for block in blocks]:
             if time.process_time() - start >= _MAX_SECONDS:
                 return

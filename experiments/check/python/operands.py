@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 import gemm_ref
-from experiments.check.cuda.matrices import StorageOrder
+from experiments.check.cuda.parameters import StorageOrder
 from gemm_ref.inputs import aligned
 from gemm_ref.launch import cdiv
 

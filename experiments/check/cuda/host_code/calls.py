@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.check.cuda import templates
+from experiments.check.cuda import launch
 from experiments.check.cuda.expressions import constants
-from experiments.check.cuda.roles import (
+from experiments.check.cuda.parameters import (
     MATRICES,
     PLACES,
     SIZES,
@@ -128,11 +128,11 @@ class _Project:
             yield {}, []
             return
         generic = {word for text in self.texts for word in _GENERIC.findall(text)}
-        found = dict.fromkeys(templates.instances(name, needed, self.numbers, self.texts))
+        found = dict.fromkeys(launch.template_instances(name, needed, self.numbers, self.texts))
         concrete = sorted((x for x in found if generic.isdisjoint(x)), key=lambda values: self.element not in values)
-        for values in concrete or templates.common(needed, self.numbers, self.element):
+        for values in concrete or launch.common_templates(needed, self.numbers, self.element):
             pairs = list(zip(needed, values, strict=True))
-            assumed = [f"{p.name} = {value}" for p, value in pairs if not concrete and not templates.is_type(p)]
+            assumed = [f"{p.name} = {value}" for p, value in pairs if not concrete and not launch.is_type_parameter(p)]
             yield {parameter.name: value for parameter, value in pairs}, assumed
 
 
@@ -205,7 +205,7 @@ def _number(kind: str, role: str) -> str:
 def _template_text(parameters: Sequence[Parameter], values: Mapping[str, str]) -> str:
     """The arguments of a template, as in `<128, 16, float>`, up to the last that has no default."""
     last = max((index for index, parameter in enumerate(parameters, 1) if parameter.name in values), default=0)
-    texts = templates.fill(parameters[:last], [values.get(parameter.name, "") for parameter in parameters[:last]])
+    texts = launch.fill_template(parameters[:last], [values.get(parameter.name, "") for parameter in parameters[:last]])
     return f"<{', '.join(texts)}>" if texts else ""
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 
 from experiments.check.cuda import syntax
-from experiments.check.cuda.roles import SIZES, is_square_size, role_of, roles_of
+from experiments.check.cuda.parameters import SIZES, is_square_size, role_of, roles_of
 
 _IGNORE_EXIT = 5  # its index in `checked_number`
 DECLARATIONS = """double checked_number(int which);

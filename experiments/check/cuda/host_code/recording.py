@@ -17,13 +17,13 @@ from pathlib import Path
 
 from experiments.check import source_text
 from experiments.check.cuda import headers, syntax
+from experiments.check.cuda.compile import Unit
 from experiments.check.cuda.expressions import constants, fit, fit_one_size
 from experiments.check.cuda.host_code import calls, program_sizes, recorder
 from experiments.check.cuda.host_code.recorder import PLACE, Program, RecordedLaunch
 from experiments.check.cuda.launch import LaunchRule, without_ones
-from experiments.check.cuda.roles import HOST, MATRICES, PLACES, SCALARS, SIZES, is_pointer, role_of
+from experiments.check.cuda.parameters import HOST, MATRICES, PLACES, SCALARS, SIZES, is_pointer, role_of
 from experiments.check.cuda.syntax import Signature, closing
-from experiments.check.cuda.unit import Unit
 from experiments.check.messages import Message, Note, message
 from experiments.records.request import UsageError
 from gemm_ref import Problem
