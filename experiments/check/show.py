@@ -24,7 +24,7 @@ _CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd"
 
 
 def show(report: Report, out: Console) -> None:
-    """Print everything that was found, the verdict first."""
+    """Prints everything that was found, the verdict first."""
 
     def say(*parts: str | tuple[str, str]) -> None:
         text = Text.assemble(*parts)
@@ -81,7 +81,7 @@ def _fault(fault: Fault, say) -> None:
 
 
 def _memory(report: Report, say) -> None:
-    """The lines of the source, each with what a request of a warp takes."""
+    """Prints the lines of the source, each with the cost of a request of a warp."""
     say()
     say((f"What each line asks of memory, per request of a warp, counted at {report.counted_at}", "bold"))
     before = None

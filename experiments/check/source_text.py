@@ -9,7 +9,7 @@ from experiments.records.request import UsageError
 
 
 def read(path: Path) -> str:
-    """The text at `path`, lines ended by a newline alone: UTF-8, with a byte order mark or without, else Latin-1.
+    """Returns the text at `path` with newlines as line ends: UTF-8, with a byte order mark or without, else Latin-1.
 
     CUDA's words are ASCII in both, so what is not is in comments. Raises UsageError for a file that is no text.
     """

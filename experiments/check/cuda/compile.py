@@ -42,7 +42,7 @@ _MACROS = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(", re.M)
 
 @dataclass
 class Unit:
-    """A user's file as nvcc is given it, and what had to be done so that it compiles."""
+    """A user's file as nvcc is given it, and the repairs after which it compiles."""
 
     path: Path
     flags: tuple[str, ...]
@@ -79,11 +79,11 @@ class Unit:
 
     @property
     def text(self) -> str:
-        """Of all files, as they are compiled."""
+        """The text of all files, as they are compiled."""
         return "\n".join(self.texts.values())
 
     def all_functions(self) -> list[tuple[syntax.Function, Path, int]]:
-        """The functions of all files, those of the file itself first, with their files and lines."""
+        """Returns the functions of all files, those of the file itself first, with their files and lines."""
         return [
             (function, file, text.count("\n", 0, function.start) + 1)
             for file, text in reversed(self.texts.items())
@@ -100,7 +100,7 @@ class Unit:
             self.constants |= {name: value} if count else {}
 
     def compose(self, before: str = "", after: str = "") -> str:
-        """The text of the file, lines numbered as they are in it, between two others."""
+        """Returns the text of the file, with its line numbers, between two others."""
         # behind CUDA's own headers, which nvcc includes first: a macro such as T would change them
         macros = "".join(f"#define {define.replace('=', ' ', 1)}\n" for define in self.defines)
         # those of earlier toolkits had assert
@@ -108,7 +108,7 @@ class Unit:
         return f'#include <cassert>\n{before}\n{macros}{self._written(self.path)}\n{linked}\n#line 1 "checked"\n{after}'
 
     def arguments(self) -> tuple[str, ...]:
-        """For nvcc; the copies are written anew."""
+        """Returns the arguments for nvcc, and writes the copies of included files."""
         for file in self.texts:
             if file != self.path:
                 copy = self._copied(file)
@@ -179,13 +179,13 @@ class Unit:
             others = [f for f in defined if f.is_kernel and f.name != self.kernel and f.body.strip()]
             device = [f for f in defined if not f.on_host and not f.is_kernel]
             self.texts[file] = syntax.blanked(text, others)
-            words.update(_words(syntax.blanked(self.texts[file], device, whole=True)))
+            words.update(_words(syntax.blanked(self.texts[file], device, complete=True)))
             unused += [(file, function) for function in device]
         while called := [each for each in unused if each[1].name in words]:
             unused = [each for each in unused if each not in called]
             words.update(word for _, function in called for word in _words(function.body))
         for file, text in self.texts.items():
-            self.texts[file] = syntax.blanked(text, [gone for each, gone in unused if each == file], whole=True)
+            self.texts[file] = syntax.blanked(text, [gone for each, gone in unused if each == file], complete=True)
         self.skipped = {name for name in _SLOW_HEADERS if self._is_unused(name)}
 
     def _is_unused(self, header: str) -> bool:

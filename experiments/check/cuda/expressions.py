@@ -36,7 +36,7 @@ _LARGEST = 1 << 62  # nothing that a launch is made of is larger; also keeps a s
 
 
 def evaluate(text: str, names: Mapping[str, int]) -> int:
-    """The value of an expression of whole numbers, `names`, + - * / % << >>, cdiv, min and max.
+    """Returns the value of an expression of whole numbers, `names`, + - * / % << >>, cdiv, min and max.
 
     Raises UsageError for anything else, naming what there is.
     """
@@ -56,7 +56,7 @@ def _parsed(text: str) -> ast.expr:
 
 
 def split(text: str, angles: bool = False) -> list[str]:
-    """The parts of `text` at the commas that stand outside brackets; `angles` are brackets in C++'s templates."""
+    """Splits `text` at the commas outside brackets; `angles` are brackets in C++'s templates."""
     opening, closing = ("([{<", ")]}>") if angles else ("([{", ")]}")
     parts, depth = [""], 0
     for character in text:
@@ -69,9 +69,9 @@ def split(text: str, angles: bool = False) -> list[str]:
 
 
 def constants(source: str, known: Mapping[str, int]) -> dict[str, int]:
-    """What a CUDA source calls by name: its `#define`s and `const int`s of one value, and `known`, which goes first.
+    """Returns the constants of a CUDA source, `#define`s and `const int`s, and `known`, which takes precedence.
 
-    A name that is defined twice with different values means nothing here, and is left out.
+    A name that is defined twice with different values is left out.
     """
     macro = r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.+?)[ \t]*(?://.*|/\*.*)?$"
     pattern = macro + r"|\bconst(?:expr)?\s+(?:static\s+)?(?:unsigned\s+)?int\s+([^;]+);"
@@ -90,7 +90,7 @@ def constants(source: str, known: Mapping[str, int]) -> dict[str, int]:
 
 
 def definitions(text: str) -> list[tuple[str, str]]:
-    """`BM = 128, BN = 64` as pairs."""
+    """Returns `BM = 128, BN = 64` as pairs."""
     pairs = (part.partition("=") for part in split(text))
     return [(name.strip(), value) for name, sign, value in pairs if sign]
 
@@ -126,7 +126,7 @@ def _checked(value: int) -> int:
 
 
 def numbers(defines: Iterable[str]) -> dict[str, int]:
-    """What each `NAME=VALUE` defines, of those whose value is a whole number."""
+    """Returns the whole numbers that `NAME=VALUE` definitions set."""
     pairs = (define.partition("=") for define in defines)
     return {name.strip(): int(value) for name, _, value in pairs if re.fullmatch(r"\s*-?\d+\s*", value)}
 

@@ -1,6 +1,6 @@
-"""Headers that a file includes and this machine lacks: those of its project are found, and others get a stand-in.
+"""Headers that a file includes and this machine does not have: from its project, or replaced by a stand-in.
 
-A stand-in has what lets the file compile, and does nothing: none of it is called when a kernel is checked.
+A stand-in lets the file compile and has no effect: none of it is called when a kernel is checked.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_FILES = 4000  # of a project, when a header is searched by its name
 
 
 def project(path: Path) -> list[Path]:
-    """The folders from the file's to the top of its project, or the file's alone.
+    """Returns the folders from the file's to the top of its project, or the file's alone.
 
     The top is the first that is a repository, or else the last that has a README, or else a file to build it with.
     """
@@ -55,7 +55,7 @@ def project(path: Path) -> list[Path]:
 
 @functools.lru_cache(maxsize=1024)
 def project_folder(path: Path, name: str) -> Path | None:
-    """The folder to pass with -I so that the file at `path` finds the header `name` of its project, if it is there."""
+    """Returns the folder to pass with -I so that the file at `path` finds the header `name` of its project, if any."""
     folders = project(path)
     for above in (*folders, folders[0].parent):
         for inside in (".", "include", "inc", "src", "common", "utils", "Common"):
@@ -81,7 +81,7 @@ def _files(folder: Path) -> tuple[Path, ...]:
 
 
 def stand_in(name: str, source: str) -> str:
-    """The text of a header that stands in for `name`; `source` is the text that includes it."""
+    """Returns the text of a stand-in for the header `name`; `source` is the text that includes it."""
     if name.startswith(_OF_TORCH):
         return f'#include "{_TORCH}"\n'
     if PurePosixPath(name).name.startswith(("helper_", "exception.h", "nvrtc_helper")):
@@ -92,12 +92,12 @@ def stand_in(name: str, source: str) -> str:
 
 
 def names(path: Path, source: str) -> list[str]:
-    """What a file and the files of its project that it includes include."""
+    """Returns the headers that a file includes, directly or in files of its project."""
     return list(dict.fromkeys(quoted or angles for quoted, angles in _INCLUDE.findall(with_includes(path, source))))
 
 
 def included(path: Path, source: str) -> list[Path]:
-    """The files of its project that a file includes, and those that they include, each before what includes it."""
+    """Returns the files of its project that a file includes, directly or indirectly, in order of inclusion."""
     found: dict[Path, None] = {}
     _collect(path.resolve(), source, found, set())
     return list(found)
@@ -114,12 +114,12 @@ def _collect(path: Path, source: str, found: dict[Path, None], seen: set[Path]) 
 
 
 def with_includes(path: Path, source: str) -> str:
-    """The texts of the files of its project that a file includes, and its own."""
+    """Returns the texts of the files of its project that a file includes, and its own."""
     return "\n".join([*(source_text.read(file) for file in included(path, source)), source])
 
 
 def _library(library: str, names: str, source: str, more: str = "") -> str:
-    """Every name of a library that the source uses: types, constants that differ, functions that return 0."""
+    """Declares the names of a library that the source uses: types, constants, functions that return 0."""
     source = without_comments(source)
     own = set(re.findall(r"#[ \t]*(?:define|ifndef)[ \t]+(\w+)", source))
     words = [word for word in dict.fromkeys(re.findall(rf"\b{names}\b", source)) if word not in own]

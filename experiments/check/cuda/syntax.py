@@ -1,4 +1,4 @@
-"""CUDA C++ as text: the kernels that a source declares, and its functions, where each begins and who calls whom."""
+"""CUDA C++ as text: the kernels that a source declares, its functions, and which of them call which."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Signature:
     body: str  # without comments; empty where it is only declared
 
     def row_steps(self) -> Iterator[tuple[int, str, str]]:
-        """(line, array, name) of each `array[row * name + ...]`."""
+        """Yields (line, array, name) of each `array[row * name + ...]`."""
         for line, text in enumerate(self.body.split("\n"), self.first_line):
             for array, inside in re.findall(r"\b(\w+)\s*\[([^\[\]]*)\]", text):
                 for name in re.findall(r"\*\s*(\w+)\s*\+", inside):
@@ -72,7 +72,7 @@ class Signature:
 
 
 def kernels(source: str) -> list[Signature]:
-    """The kernels that a source declares, in its order; one that is declared and defined is there once."""
+    """Returns the kernels that a source declares, in its order; one that is declared and defined is listed once."""
     text = without_comments(source)
     found: dict[str, Signature] = {}
     for match in re.finditer(r"\b__global__\b", text):
@@ -83,7 +83,7 @@ def kernels(source: str) -> list[Signature]:
 
 
 def choose_kernel(signatures: Sequence[Signature], name: str, where: str, functions: Container[str] = ()) -> Signature:
-    """The kernel called `name`; without a name the only one that may multiply. Raises UsageError with the names.
+    """Returns the kernel called `name`; by default the only one that may multiply. Raises UsageError with the names.
 
     functions: those that kernels may call, which may have a loop.
     """
@@ -116,7 +116,7 @@ def require_values(signature: Signature) -> None:
 
 
 def written_out(signature: Signature, source: str) -> Signature:
-    """With what `source` calls numbers and pointers to them in place of its names for them."""
+    """Returns the signature with aliases of number and pointer types in `source` resolved."""
     found = (filter(None, match) for match in _ALIAS.findall(without_comments(source)))
     pairs = ((name, text) if re.fullmatch(r"\w+", name) else (text, name) for name, text in found)
     meant = {name: text.strip() for name, text in pairs if _POINTER.fullmatch(text)}
@@ -126,7 +126,7 @@ def written_out(signature: Signature, source: str) -> Signature:
 
 
 def without_comments(source: str) -> str:
-    """The source with spaces for comments and for what strings hold, each line where it was."""
+    """Returns the source with spaces for comments and strings, with the same line numbers."""
 
     def blank(match: re.Match) -> str:
         return re.sub(r"[^\n]", " ", match[0])
@@ -154,7 +154,7 @@ def _signature(text: str, start: int, template: tuple[Parameter, ...]) -> Signat
 
 
 def template_before(text: str, start: int) -> tuple[Parameter, ...]:
-    """The parameters of the `template <...>` that ends before `start`, but for attributes, `static` and the like."""
+    """Returns the parameters of the `template <...>` before `start`, with only attributes, `static` etc. between."""
     opening = text.rfind("template", 0, start)
     inside = text[opening + len("template") : start].strip()
     if opening < 0 or not inside.startswith("<") or re.search(r"[;{}]", inside):
@@ -164,7 +164,7 @@ def template_before(text: str, start: int) -> tuple[Parameter, ...]:
 
 
 def read_parameters(text: str) -> tuple[Parameter, ...]:
-    """What stands between the brackets of a function or of a template."""
+    """Returns the parameters between the brackets of a function or of a template."""
     return tuple(_parameter(part) for part in split(text, angles=True) if part != "void")
 
 
@@ -178,7 +178,7 @@ def _parameter(text: str) -> Parameter:
 
 
 def closing(text: str, opening: int) -> int:
-    """The place behind the bracket that closes the one at `opening`."""
+    """Returns the position behind the bracket that closes the one at `opening`."""
     pair = {"(": ")", "{": "}", "<": ">"}[text[opening]]
     depth = 0
     for position in range(opening, len(text)):
@@ -190,7 +190,7 @@ def closing(text: str, opening: int) -> int:
 
 @dataclass(frozen=True)
 class Function:
-    """A function that the source defines, in a class only if it is one for host code."""
+    """A function that the source defines; methods only of host code."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -220,13 +220,13 @@ class Function:
 
 
 def functions(source: str) -> list[Function]:
-    """The functions in the order of the source."""
+    """Returns the functions in the order of the source."""
     found = _functions(_without_directives(without_comments(source)))
     return [replace(each, raw=source[each.end - 1 - len(each.body) : each.end - 1]) for each in found]
 
 
 def callers(among: Sequence[Function], kernel: str, source: str) -> list[Function]:
-    """The host functions that lead to `kernel`, those that launch it first, then what calls these.
+    """Returns the host functions that lead to `kernel`: those that launch it first, then their callers.
 
     source: where macros are defined, which may launch it.
     """
@@ -242,14 +242,14 @@ def callers(among: Sequence[Function], kernel: str, source: str) -> list[Functio
     return found
 
 
-def blanked(source: str, gone: Iterable[Function], whole: bool = False) -> str:
-    """The source with the bodies of these functions empty, each line where it was; without those that are empty.
+def blanked(source: str, gone: Iterable[Function], complete: bool = False) -> str:
+    """Returns the source with the bodies of these functions blank, and with empty functions removed.
 
-    whole: without any of them.
+    complete: all of them are removed.
     """
     for function in gone:
         first, last = function.end - 1 - len(function.body), function.end - 1
-        if whole or not function.body.strip():
+        if complete or not function.body.strip():
             first, last = function.start, function.end
         source = source[:first] + re.sub(r"[^\n]", " ", source[first:last]) + source[last:]
     return source
@@ -261,12 +261,12 @@ def is_host_line(text: str, line: int) -> bool:
 
 
 def lines(text: str, function: Function) -> range:
-    """The lines of a text that a function of it has."""
+    """Returns the lines of a function in its text."""
     return range(text.count("\n", 0, function.start) + 1, text.count("\n", 0, function.end) + 2)
 
 
 def without_statement(text: str, line: int, function: Function) -> str:
-    """The text without the statement of a function that `line` is part of; the same text where it is no simple one."""
+    """Returns the text without the statement of a function at `line`; the same text where it is not a simple one."""
     plain = _without_directives(without_comments(text))
     start = sum(len(each) + 1 for each in text.split("\n")[: line - 1])
     at = start + len(plain[start:]) - len(plain[start:].lstrip())

@@ -35,7 +35,7 @@ class Cost:
 
 
 def render(report: Report, text: str = "") -> str:
-    """The whole page; `text` is the kernel's file, which is left out where it could not be read."""
+    """Returns the page; `text` is the kernel's file, which is left out where it could not be read."""
     path = Path(report.path)
     source = colour_source(text, path.suffix) if text else []
     costs = _costs(report.lines)
@@ -57,7 +57,7 @@ def render(report: Report, text: str = "") -> str:
 
 
 def _costs(lines: Sequence[LineTraffic]) -> list[Cost]:
-    """Every access; of those that waste, the first of each array and kind is open."""
+    """Returns every access; of wasteful ones the first of each array and kind is open."""
     seen: set[tuple[str, str, str]] = set()
     found = []
     for line in lines:
@@ -69,7 +69,7 @@ def _costs(lines: Sequence[LineTraffic]) -> list[Cost]:
 
 
 def _remarks(report: Report, file: str, costs: Sequence[Cost]) -> dict[int, list[Remark]]:
-    """What is said beside each line of the user's file, by its number."""
+    """Returns the remarks beside the lines of the user's file, by line number."""
     remarks: dict[int, list[Remark]] = {}
     for number, text in re.findall(rf"{re.escape(file)}[(:](\d+)\)?: (.*)", report.refusal):
         remarks.setdefault(int(number), []).append(Remark("fault", "", text))

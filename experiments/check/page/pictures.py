@@ -22,7 +22,7 @@ SIDE, HEAD = 44, 18  # beside the rows for the lanes' numbers, and above the col
 
 @dataclass(frozen=True)
 class Box:
-    """What one lane asks of one bank or sector."""
+    """The access of one lane to one bank or sector."""
 
     x: float
     y: float
@@ -33,7 +33,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn, and the sentence below it."""
+    """The elements of a picture, and its caption."""
 
     columns: str  # what they are
     labels: tuple[tuple[float, str], ...]  # x, text
@@ -46,7 +46,7 @@ class Picture:
 
 
 def picture(line: LineTraffic) -> Picture | None:
-    """The request of a line; None where none was kept."""
+    """Returns the picture of a line's request; None where none was recorded."""
     if line.request is None or not any(at is not None for at in line.request.offsets):
         return None
     return _banks(line, line.request) if line.space == "shared" else _sectors(line.request)
@@ -132,7 +132,7 @@ GLYPHS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Cell:
-    """One size: what is written there, how it ended, and the same in words."""
+    """One size: its label, how its run ended, and the same in words."""
 
     text: str
     outcome: str  # of GLYPHS
@@ -175,7 +175,7 @@ def strips(report: Report) -> list[Strip]:
 
 
 def _differ(one: Run, other: Run) -> int:
-    """In how many of M, N and K."""
+    """Returns in how many of M, N and K two runs differ."""
     return sum(getattr(one, axis) != getattr(other, axis) for axis in AXES)
 
 

@@ -1,4 +1,4 @@
-"""A kernel that no function of its file launches on given matrices, as a function that does."""
+"""A launcher for a kernel that no function of its file launches on matrices that are passed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DIMENSIONS = {"A": "mk", "B": "kn", "C": "mn"}
 
 
 def launch_of(name: str, module: Module, roles: Mapping[str, str]) -> Callable[..., None]:
-    """A function of the kernel's parameters but what its tuner chooses, and strides, which are those of its matrices.
+    """Returns a function of the kernel's parameters except those that its tuner sets, and strides of its matrices.
 
     roles: A, B, C, M, N and K by the names of the parameters that are these. The grid is that of the launch in the
     file, and else a program for each tile.
@@ -49,7 +49,7 @@ def launch_of(name: str, module: Module, roles: Mapping[str, str]) -> Callable[.
 
 
 def _tuned_parameters(kernel: Any) -> set[str]:
-    """The parameters that a kernel's decorators give values."""
+    """Returns the parameters that a kernel's decorators set."""
     found: set[str] = set()
     while isinstance(kernel, KernelInterface):
         found |= {name for config in getattr(kernel, "configs", ()) for name in config.kwargs}
@@ -59,7 +59,7 @@ def _tuned_parameters(kernel: Any) -> set[str]:
 
 
 def _stride(parameter: str, letters: Mapping[str, str]) -> tuple[str, str] | None:
-    """The matrix and the axis of `stride_am`, `stride_a_m`, `a_m_stride` or `lda`."""
+    """Returns the matrix and the axis of `stride_am`, `stride_a_m`, `a_m_stride` or `lda`."""
     if leading := re.fullmatch(r"ld([a-z])", parameter.lower()):
         return (letters[leading[1]], "") if leading[1] in letters else None
     rest = re.sub(r"_|strides?", "", parameter.lower())
@@ -69,7 +69,7 @@ def _stride(parameter: str, letters: Mapping[str, str]) -> tuple[str, str] | Non
 
 
 def _step(x: torch.Tensor, role: str, axis: str, lengths: Mapping[str, int]) -> int:
-    """Elements from one index along an axis to the next; of no axis, from row to row."""
+    """Returns the stride along an axis in elements; without an axis, that from row to row."""
     dimensions = _DIMENSIONS[role]
     if x.shape[-2] != lengths[dimensions[0]]:
         dimensions = dimensions[::-1]  # it is passed transposed
@@ -77,7 +77,7 @@ def _step(x: torch.Tensor, role: str, axis: str, lengths: Mapping[str, int]) -> 
 
 
 def _written(node: ast.expr, named: Mapping[str, object], module: Module) -> Any:
-    """The grid that the file launches with, where it can be told from names that are known."""
+    """Returns the grid of the file's own launch, where it is an expression of known names."""
     if isinstance(node, ast.Name):
         assigned = (each for each in ast.walk(module.tree) if isinstance(each, ast.Assign))
         node = next((each.value for each in assigned if ast.unparse(each.targets[0]) == ast.unparse(node)), node)
@@ -85,7 +85,7 @@ def _written(node: ast.expr, named: Mapping[str, object], module: Module) -> Any
 
 
 def _tiles(source: str, lengths: Mapping[str, int]) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
-    """A program for each tile of C: along one axis of the grid, or two if the kernel asks for two."""
+    """Returns a grid with a program for each tile of C: along one axis, or two if the kernel reads two."""
 
     def grid(meta: Mapping[str, Any]) -> tuple[int, ...]:
         counts = [triton.cdiv(lengths[axis], untuned.tile_side(meta, axis) or 1) for axis in "mn"]

@@ -1,4 +1,4 @@
-"""Which function of a Python file launches its kernel, and what its parameters stand for."""
+"""Selects the function of a Python file that launches its kernel, and infers the roles of its parameters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NO_OPERAND = re.compile(r"^(d?l?test|bench|profile|plot|main|run_|check|validat
 
 @dataclass(frozen=True)
 class Argument:
-    """What a parameter is given: a matrix, a size or what `role` says otherwise, or `value` where there is no role."""
+    """The argument of a parameter: by its role a matrix, a size or another number, and else `value`."""
 
     name: str
     role: str = ""
@@ -49,7 +49,7 @@ class Argument:
 
     @property
     def listed(self) -> bool:
-        """Whether it takes a list of matrices, of which it is given one."""
+        """Whether it takes a list of matrices, and is passed a list of one."""
         return self.role in MATRICES and self.name.lower().startswith("group_")
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Launcher:
-    """A function that launches, with what it is called with."""
+    """A function that launches, and its arguments."""
 
     name: str
     function: Callable
@@ -71,19 +71,19 @@ class Launcher:
 
     @property
     def roles(self) -> set[str]:
-        """What its parameters stand for."""
+        """The roles of its parameters."""
         return {argument.role for argument in self.arguments}
 
     @property
     def fills_c(self) -> bool:
-        """Whether it is given C, and does not make one."""
+        """Whether it writes into a C that is passed, and does not allocate one."""
         return "C" in self.roles
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.arguments))})"
 
     def __call__(self, values: Mapping[str, object]) -> object:
-        """values: what each role is at these sizes."""
+        """Calls the function; values: by role."""
         named: dict[str, object] = {}
         for argument in self.arguments:
             value = values[argument.role] if argument.role else argument.value
@@ -94,14 +94,14 @@ class Launcher:
 
 
 def _short(dtype: str) -> str:
-    """One name for `torch.float16`, `fp16` and `half`."""
+    """Returns one name for `torch.float16`, `fp16` and `half`."""
     return re.sub("float|fp", "f", dtype.lower().rpartition(".")[2]).replace("half", "f16")
 
 
-def choose(module: Module, name: str, given: Mapping[str, object]) -> Launcher:
-    """The function called `name`, or that which launches the kernel of that name; without a name the only one.
+def choose(module: Module, name: str, specified: Mapping[str, object]) -> Launcher:
+    """Returns the function called `name`, or the one that launches the kernel of that name; by default the only one.
 
-    given: the values of parameters. Raises UsageError with the question that is left.
+    specified: the values of parameters. Raises UsageError with what is not determined.
     """
     launching = _launching(module)
     if name not in launching and inspect.isfunction(named := _plain(module.names.get(name))):
@@ -112,11 +112,11 @@ def choose(module: Module, name: str, given: Mapping[str, object]) -> Launcher:
         if name and name != key and name not in kernels:
             continue
         try:
-            found[key] = Launcher(key, function, tuple(_arguments(key, function, module, given)))
+            found[key] = Launcher(key, function, tuple(_arguments(key, function, module, specified)))
         except UsageError as error:
             reasons[key] = str(error)
     if not found:
-        found = _by_themselves(module, name, given, reasons)
+        found = _kernels_alone(module, name, specified, reasons)
     if name in found:
         return found[name]
     if name in reasons:
@@ -140,10 +140,10 @@ def choose(module: Module, name: str, given: Mapping[str, object]) -> Launcher:
     raise UsageError(f"{needs}: there is none{also}")
 
 
-def _by_themselves(
-    module: Module, name: str, given: Mapping[str, object], reasons: dict[str, str]
+def _kernels_alone(
+    module: Module, name: str, specified: Mapping[str, object], reasons: dict[str, str]
 ) -> dict[str, Launcher]:
-    """The kernels of the file, or that of this name, that take matrices by names, each with a launch of its own."""
+    """Returns the kernels of the file, or that of this name, which take matrices by name, as launchers."""
     found = {}
     for key, value in module.names.items():
         if not isinstance(value, KernelInterface) or name not in ("", key):
@@ -153,9 +153,9 @@ def _by_themselves(
             function = direct.launch_of(key, module, roles)
             passed = (each for _, each in source.calls(key, names, module))
             sizes = ([ast.unparse(each[size]) for size in SIZES if size in each] for each in passed)
-            square = any(said.count(said[0]) == len(SIZES) and said[0].isidentifier() for said in sizes if said)
+            square = any(each.count(each[0]) == len(SIZES) and each[0].isidentifier() for each in sizes if each)
             try:
-                arguments = tuple(_arguments(key, function, module, given, names))
+                arguments = tuple(_arguments(key, function, module, specified, names))
                 found[key] = Launcher(key, function, arguments, True, square)
             except UsageError as error:
                 reasons[key] = str(error)
@@ -163,7 +163,7 @@ def _by_themselves(
 
 
 def _launching(module: Module) -> dict[str, tuple[Callable, set[str]]]:
-    """Each function of the file that launches, and the kernels that it does; those that call these, where none does."""
+    """Returns the functions that launch, each with its kernels; or those that call a kernel, where none launches."""
     kernels = {name for name, value in module.names.items() if isinstance(value, KernelInterface)}
     bodies: dict[str, ast.AST] = {}
     for node in ast.walk(module.tree):
@@ -182,19 +182,19 @@ def _launching(module: Module) -> dict[str, tuple[Callable, set[str]]]:
     if found:
         return {key: each for key, each in found.items() if key not in aliased}
     words = {key: {*re.findall(r"\w+", ast.unparse(body))} for key, body in bodies.items() if key not in kernels}
-    functions = {key: _plain(module.names.get(key)) for key, said in words.items() if said & kernels or not kernels}
+    functions = {key: _plain(module.names.get(key)) for key, used in words.items() if used & kernels or not kernels}
     return {key: (value, set()) for key, value in functions.items() if inspect.isfunction(value)}
 
 
 def _plain(function: Any) -> Any:
-    """What somebody wrote, of an operator that torch's dispatcher was told of."""
+    """Returns the user's function of an operator that is registered with torch's dispatcher."""
     function = getattr(function, "_init_fn", function)
     wrapped = getattr(function, "__module__", "") == "torch._library.triton"
     return inspect.getclosurevars(function).nonlocals["fn"] if wrapped else function
 
 
 def _applied(owner: Any) -> Callable:
-    """The `apply` of an autograd.Function, which takes no names, as a function that does."""
+    """Returns the `apply` of an autograd.Function, which takes no keywords, as a function that does."""
     forward = inspect.signature(owner.forward)
     signature = forward.replace(parameters=list(forward.parameters.values())[1:])  # without ctx
 
@@ -208,7 +208,7 @@ def _applied(owner: Any) -> Callable:
 
 
 def _launched(body: ast.AST) -> Iterator[str]:
-    """The names of what is launched in it: `name[grid](...)`, or `name` in `name.run(...)`."""
+    """Yields the names of the kernels that are launched in it: `name[grid](...)`."""
     for node in ast.walk(body):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
             target = node.func.value
@@ -218,19 +218,19 @@ def _launched(body: ast.AST) -> Iterator[str]:
 
 
 def _arguments(
-    name: str, function: Callable, module: Module, given: Mapping[str, object], listed: Sequence[str] = ()
+    name: str, function: Callable, module: Module, specified: Mapping[str, object], listed: Sequence[str] = ()
 ) -> Iterator[Argument]:
-    """What each parameter that must be given is given. Raises UsageError where that cannot be known.
+    """Yields the argument of each required parameter. Raises UsageError where nothing determines it.
 
-    listed: what calls in the file pass in order, if that is not what the function takes.
+    listed: the parameters that calls in the file pass in order, if they differ from those of the function.
     """
     parameters = _parameters(function)
-    required = [each for each in parameters if each.default is inspect.Parameter.empty and each.name not in given]
+    required = [each for each in parameters if each.default is inspect.Parameter.empty and each.name not in specified]
     called = source.called_with(name, listed or [each.name for each in parameters], module)
     passed = source.parametrized(name, module) | called
     scalars = [each.name for each in parameters if each not in required and _role(each.name) in SCALARS]
-    roles = _roles([each.name for each in required] + [name for name in scalars if name not in given])
-    if not {"C", ADDEND} & set(roles.values()):  # beta is of a matrix that it is not given
+    roles = _roles([each.name for each in required] + [name for name in scalars if name not in specified])
+    if not {"C", ADDEND} & set(roles.values()):  # beta belongs to a matrix that is not passed
         roles = {key: role for key, role in roles.items() if role != "BETA" or key not in scalars}
     shown = ", ".join(each.name for each in parameters)
     if more := _MORE.search(name) or re.search(r"\b(scale|zero_?point)_c\b", shown, re.I):
@@ -240,8 +240,8 @@ def _arguments(
     for each in parameters:
         role, texts = roles.get(each.name, ""), source.texts(each.name, module)
         value: object = None
-        if each.name in given:
-            role, value = "", given[each.name]
+        if each.name in specified:
+            role, value = "", specified[each.name]
         elif role == TYPE and texts:
             value = [text for text in texts if hasattr(torch, text.rpartition(".")[2]) or _short(text) != text]
             role, value = (role, value) if value else ("", texts[0])
@@ -267,7 +267,7 @@ def _parameters(function: Callable) -> list[inspect.Parameter]:
 
 
 def _roles(names: list[str]) -> dict[str, str]:
-    """The role of each parameter that has one by its name; the first two tensors that have none are A and B, then C."""
+    """Returns the role of each parameter that has one by its name; two or three without roles are A, B and C."""
     found: dict[str, str] = {}
     taken: set[str] = set()
     known = {name.lower() for name in names}
@@ -296,7 +296,7 @@ def _roles(names: list[str]) -> dict[str, str]:
 
 
 def _role(name: str) -> str:
-    """What a name stands for by itself; empty where it does not say."""
+    """Returns the role of a name by itself; empty where it has none."""
     bare = re.sub(r"_(ptr|tensor|mat|matrix|desc|quant|q|fp8|int8)$", "", name.lower())
     bare = re.sub(r"^(d|ptr|mat|input|output|in|out)_", "", bare)
     if name.upper() in SIZES:
@@ -312,26 +312,26 @@ def _role(name: str) -> str:
 
 
 def _common(parameter: inspect.Parameter, module: Module) -> object:
-    """A value that does for a parameter, by its name or the type that it is said to have; else `empty`."""
+    """Returns a common value of a parameter, by its name or its annotation; `empty` where there is none."""
     kernels = [value for value in module.names.values() if isinstance(value, KernelInterface)]
     kernels.sort(key=lambda kernel: not set(MATRICES) <= set(_roles(kernel.arg_names).values()))
     if kernels and re.search(r"kernel|^fn$", parameter.name):
         return kernels[0]
     if kernels and re.search(r"^(config|cfg)$", parameter.name):
         return triton.Config(constants(kernels[0]))
-    said = _annotation(parameter)
+    annotation = _annotation(parameter)
     if (value := common(parameter.name)) is not UNKNOWN:
-        if re.match(r"(typing\.)?([Ll]ist|Sequence)", said):
+        if re.match(r"(typing\.)?([Ll]ist|Sequence)", annotation):
             return value, value
-        return 0 if value is None and said == "int" else value
-    if said in ("bool", "float"):
-        return 1.0 if said == "float" else False
-    if re.search(r"Optional|None", said):
+        return 0 if value is None and annotation == "int" else value
+    if annotation in ("bool", "float"):
+        return 1.0 if annotation == "float" else False
+    if re.search(r"Optional|None", annotation):
         return None
     return next(iter(source.texts(parameter.name, module)), inspect.Parameter.empty)
 
 
 def _annotation(parameter: inspect.Parameter) -> str:
-    """The type that a parameter is said to have."""
-    said = parameter.annotation
-    return said.__name__ if inspect.isclass(said) else str(said)
+    """Returns the annotated type of a parameter."""
+    annotation = parameter.annotation
+    return annotation.__name__ if inspect.isclass(annotation) else str(annotation)

@@ -1,4 +1,4 @@
-"""A user's Python file as a module: what it defines, without what it tests, times or draws when it is run.
+"""A user's Python file as a module: what it defines, without its own tests, timings and plots.
 
 A published file is often a script as well. So each statement is executed by itself, with a GPU's stand-in present, on
 which nothing is launched. One that launches a kernel, takes a time or fails is left out, and `Module.left_out` says
@@ -42,7 +42,7 @@ _ALIASES = {"triton": triton, "tl": triton.language}  # under which packages of 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A statement that was not executed to its end."""
+    """A statement that was not executed completely."""
 
     line: int
     why: str
@@ -53,7 +53,7 @@ class LeftOut:
 
 @dataclass
 class Module:
-    """What a file defines, and its text as a tree."""
+    """The names that a file defines, and its syntax tree."""
 
     path: Path
     tree: ast.Module
@@ -64,7 +64,7 @@ class Module:
 
     @property
     def reasons(self) -> list[LeftOut]:
-        """What was left out, without what failed because it needs another's names."""
+        """The statements left out, without those that only need a name of another."""
         missing: set[str] = set()
         found = []
         for each in self.left_out:
@@ -75,7 +75,7 @@ class Module:
 
     @property
     def constants(self) -> dict[str, object]:
-        """What is a plain number or text in an assignment somewhere in the file, inside of functions as well."""
+        """The numbers and texts that the file assigns to names anywhere, inside of functions as well."""
         found: dict[str, object] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Assign):
@@ -90,31 +90,31 @@ class Module:
 
     @property
     def untuned(self) -> list[Untuned]:
-        """Its kernels, and those of the files that it imports, whose own decorators did not work."""
+        """Its kernels, and those of the files that it imports, whose own decorators failed."""
         every = (value for module in (self, *self.others.values()) for value in module.names.values())
         return list({id(value): value for value in every if isinstance(value, Untuned)}.values())
 
     def value(self, said: ast.expr | str, more: Mapping[str, object] | None = None, default: object = None) -> Any:
-        """What an expression of the file's own names and `more` is; of names inside of a function it is `default`."""
+        """Evaluates an expression of the file's own names and `more`; `default` where it uses others."""
         try:
             return eval(said if isinstance(said, str) else ast.unparse(said), {**self.names, **(more or {})})
         except Exception:
             return default
 
     def values(self, defines: Sequence[str]) -> dict[str, object]:
-        """What `NAME=VALUE` says, VALUE being a number, a name of the file such as `torch.float16`, or else a text."""
+        """Returns the values of `NAME=VALUE`: a number, a name of the file such as `torch.float16`, or else a text."""
         pairs = (define.partition("=") for define in defines)
         return {name: self.value(text, default=text) for name, _, text in pairs}
 
     @property
     def why_bare(self) -> str:
-        """Why a function of the file lacks a decorator, of the first that does; empty where none does."""
+        """Why the first function without its decorator has none; empty where all have theirs."""
         found = next((each for each in self.left_out if each.bare), None)
         why = (self.why_missing(found.needs) or found.why) if found else ""
         return f"{found.bare} is without a decorator of its own: {why}" if found else ""
 
     def why_missing(self, name: str, seen: tuple[LeftOut, ...] = ()) -> str:
-        """Why the file gives a name no value, in the end; empty where it never would."""
+        """Returns why a name of the file has no value; empty where nothing defines it."""
         for module in (self, *self.others.values()):
             for each in module.left_out:
                 if name in each.names and each not in seen:
@@ -173,7 +173,7 @@ def _execute(statement: ast.stmt, module: Module) -> None:
 
 
 def _decorated(statement: ast.FunctionDef, module: Module) -> set[str]:
-    """Define a function with those of its decorators that work; returns its name, if it could be defined at all."""
+    """Defines a function with those of its decorators that work; returns its name, if it could be defined."""
     try:
         _run(ast.copy_location(ast.FunctionDef(**vars(statement) | {"decorator_list": []}), statement), module)
     except Exception:
@@ -189,7 +189,7 @@ def _decorated(statement: ast.FunctionDef, module: Module) -> set[str]:
 
 
 def _run(node: ast.stmt | ast.expr, module: Module) -> Any:
-    """Execute a statement, or evaluate an expression, with the lines and `__future__` imports of the whole file."""
+    """Executes a statement, or evaluates an expression, with the lines and `__future__` imports of the file."""
     flags = 0
     for each in module.tree.body:
         if isinstance(each, ast.ImportFrom) and each.module == "__future__":
@@ -209,7 +209,7 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
 
 
 def _launching_nothing() -> contextlib.AbstractContextManager:
-    """Inside, no kernel is launched, and what is printed goes nowhere."""
+    """Inside, kernels are not launched, and output is discarded."""
 
     def refuse(kernel, *_, **__):
         raise NotOnStandIn(f"it launches {getattr(kernel, '__name__', 'a kernel')}")
@@ -235,7 +235,7 @@ class Stopped(UsageError):
 
 @contextlib.contextmanager
 def errors(module: Module, function: str) -> Iterator[None]:
-    """Errors of the user's own code and of Triton's compiler as UsageError; faults of the kernel pass."""
+    """Raises errors of the user's code and of Triton's compiler as UsageError; faults of the kernel pass."""
     try:
         yield
     except (ptx.PtxError, UsageError, KeyboardInterrupt):
@@ -258,7 +258,7 @@ def errors(module: Module, function: str) -> Iterator[None]:
 
 
 def _compiling(module: Module, error: BaseException | None) -> tuple[int, str]:
-    """The line of the file at which Triton's compiler stopped, and why: of functions that call each other the last."""
+    """Returns the line of the file at which Triton's compiler stopped, and why: that of the innermost function."""
     text, line, said = source_text.read(module.path), 0, ""
     while isinstance(error, CompilationError):
         said = error.error_message or said
@@ -269,7 +269,7 @@ def _compiling(module: Module, error: BaseException | None) -> tuple[int, str]:
 
 
 def short(error: object) -> str:
-    """The first line of a message."""
+    """Returns the first line of a message."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
 
 
@@ -277,7 +277,7 @@ def short(error: object) -> str:
 
 
 def texts(name: str, module: Module) -> list[str]:
-    """What the file gives parameters of this name by default, and what it compares it with, of texts."""
+    """Returns the texts that the file has as defaults of parameters of this name, or compares them with."""
     found: list[ast.expr | None] = []
     for node in ast.walk(module.tree):
         if isinstance(node, ast.arguments):
@@ -291,7 +291,7 @@ def texts(name: str, module: Module) -> list[str]:
 
 
 def parametrized(function: str, module: Module) -> dict[str, object]:
-    """The first value that the file's own tests give each name (`pytest.mark.parametrize`), this function's first."""
+    """Returns the first values in the file's own tests (`pytest.mark.parametrize`), tests of this function first."""
     found: dict[str, object] = {}
     tests = [each for each in ast.walk(module.tree) if isinstance(each, ast.FunctionDef) and each.decorator_list]
     tests.sort(key=lambda each: not any(isinstance(node, ast.Name) and node.id == function for node in ast.walk(each)))
@@ -310,11 +310,11 @@ def parametrized(function: str, module: Module) -> dict[str, object]:
 
 
 class Size(str):
-    """M, N or K, which the file passes for another parameter as well."""
+    """M, N or K, where the file passes it for another parameter as well."""
 
 
 def called_with(name: str, parameters: Sequence[str], module: Module) -> dict[str, object]:
-    """The first constant, or size, that the file itself passes for each parameter of a function."""
+    """Returns the first constant, or size, that the file itself passes for each parameter of a function."""
     found: dict[str, object] = {}
     for _, passed in calls(name, parameters, module):
         sizes = {ast.unparse(each): Size(key) for key, each in passed.items() if key in SIZES}
@@ -331,7 +331,7 @@ def called_with(name: str, parameters: Sequence[str], module: Module) -> dict[st
 
 
 def calls(name: str, parameters: Sequence[str], module: Module) -> Iterator[tuple[ast.Call, dict[str, ast.expr]]]:
-    """The file's own calls of a function, and what each passes for its parameters."""
+    """Yields the file's own calls of a function, each with its arguments by parameter."""
     called = re.compile(rf"(\w+\.)*{re.escape(name)}(\.apply|\.forward|\[.*\])?")
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Call) and called.fullmatch(ast.unparse(node.func)):
@@ -340,6 +340,6 @@ def calls(name: str, parameters: Sequence[str], module: Module) -> Iterator[tupl
 
 
 def _value(node: ast.expr, module: Module) -> object:
-    """What an expression that calls nothing is; None for any other."""
+    """Evaluates an expression that calls nothing; None for any other."""
     calls_nothing = not any(isinstance(each, ast.Call | ast.Lambda | ast.Await) for each in ast.walk(node))
     return module.value(node) if calls_nothing else None

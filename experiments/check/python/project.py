@@ -1,4 +1,4 @@
-"""What a file may import of its own project: there while it is read and while its functions run, and then gone."""
+"""Imports of a file from its own project, which are available while it is read and while its functions run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Project(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """The folders from which a file imports, as from a script, as a member of its package and of its project.
 
     The packages that it is in are there without the code of their `__init__.py`, which may import anything, until
-    something asks for a name of theirs. execute: what fills a module with all that a file of the project defines.
+    something asks for a name of theirs. execute: fills a module with all that a file of the project defines.
     """
 
     def __init__(self, path: Path, tree: ast.Module, execute: Execute) -> None:
@@ -45,7 +45,7 @@ class Project(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     @contextlib.contextmanager
     def present(self) -> Iterator[None]:
-        """Inside, its modules can be imported, and hide others of their names."""
+        """Inside, its modules can be imported, and hide others of the same names."""
         hidden = {name: sys.modules.get(name) for name in self._modules}
         paths = mock.patch.object(sys, "path", [*self._folders, *sys.path])
         with paths, mock.patch.object(sys, "meta_path", [self, *sys.meta_path]):
@@ -58,7 +58,7 @@ class Project(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 sys.modules |= {name: module for name, module in hidden.items() if module}
 
     def find_spec(self, name, path=None, target=None):
-        """A file of the project as a module that this loads; None for any other."""
+        """Returns the spec of a file of the project; None for any other module."""
         found = importlib.machinery.PathFinder.find_spec(name, path, target)
         where = (found and found.origin) or ""
         own = where.endswith(".py") and where.startswith(tuple(self._folders)) and "site-packages" not in where

@@ -55,7 +55,7 @@ def open_python(path: Path, options: Options, problems: Sequence[gemm_ref.Proble
     loaded = module.load(path, stand_in)
     constants = loaded.values(options.define)
     for kernel in loaded.untuned:
-        kernel.given = constants
+        kernel.defines = constants
     launcher = functions.choose(loaded, options.kernel, constants)
     call = HostCall(loaded, stand_in, launcher, constants)
     return _Search(call, options.math, *problems[:1]).run()
@@ -311,8 +311,8 @@ def _notes(kernel: PythonKernel, math_: str) -> Iterator[Message]:
     if kernel.form.batched:
         yield message(Note.BATCH_OF_ONE)
     for each in call.module.untuned:
-        if each.chosen:
-            values = ", ".join(f"{name}={value!r}" for name, value in each.chosen.items())
+        if each.selected:
+            values = ", ".join(f"{name}={value!r}" for name, value in each.selected.items())
             yield message(Note.TUNER_REPLACED, kernel=each.name, values=values)
     if call.stand_in.compiled_for == WITHOUT_TMA:
         yield message(Note.COMPILED_WITHOUT_TMA)

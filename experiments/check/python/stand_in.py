@@ -1,4 +1,4 @@
-"""A GPU for host code to ask and to allocate on where there is none: it answers as the model that it stands for.
+"""A stand-in for a GPU: host code queries it and allocates on it, and it answers as the model that it stands for.
 
 Inside `StandIn.present()` torch and Triton's driver have a GPU. What is allocated on it lies on the CPU and says that
 it is on the GPU. There is no time on it: who takes times, records a graph or wants another service is told so.
@@ -26,11 +26,11 @@ from triton.experimental.gluon.language.nvidia.hopper import tma
 from gemm_ref.build import CACHE, keep
 from triton_kernels import without_gpu
 
-MOST_ELEMENTS = 1 << 20  # of a tensor that has memory while a file is read
+MAX_ELEMENTS = 1 << 20  # of a tensor that has memory while a file is read
 
 
 class NotOnStandIn(RuntimeError):
-    """What only a GPU can do."""
+    """A service that only a GPU has."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ DEVICE = torch.device("cuda", 0)
 
 
 class StandIn:
-    """A GPU of one model, present where asked for. Not for several threads: torch's and Triton's modules change."""
+    """A GPU of one model, inside of `present`. Not thread-safe: torch's and Triton's modules are patched."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -78,7 +78,7 @@ class StandIn:
 
     @contextlib.contextmanager
     def present(self, reading: bool = False) -> Iterator[None]:
-        """Inside, there is the GPU. reading: what is allocated past MOST_ELEMENTS has no contents."""
+        """Inside, there is the GPU. reading: tensors of more than MAX_ELEMENTS have no memory."""
         chosen = without_gpu.capability.set(self.compiled_for)
         self._mode.reading = reading
         self._mode.pointed.clear()  # what was there then may be gone, and another tensor be there
@@ -97,11 +97,11 @@ class StandIn:
             without_gpu.capability.reset(chosen)
 
     def away(self) -> contextlib.AbstractContextManager:
-        """Inside, tensors are where they are: on the CPU."""
+        """Inside, tensors are on the CPU, as they really are."""
         return mock.patch.object(self._mode, "present", False)
 
     def _answers(self) -> dict[str, Any]:
-        """What stands in torch.cuda for what asks a GPU."""
+        """The functions of torch.cuda that query a GPU."""
         model = self.model
         answers = {
             "is_available": True,
@@ -132,12 +132,12 @@ class StandIn:
 
 @functools.cache
 def renamed() -> dict[str, str]:
-    """Gluon's functions of TMA that go by another name in this Triton, by the one that they had, as it says itself."""
+    """Returns Gluon's functions of TMA that this Triton has renamed, by their old names, from its own messages."""
     return dict(re.findall(r"(\w+) has been removed; call (\w+) instead", inspect.getsource(tma)))
 
 
 class _OnCpu(TorchFunctionMode):
-    """torch with every CUDA device taken for the CPU, and every tensor for one on a GPU."""
+    """Treats every CUDA device as the CPU, and every tensor as one on a GPU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class _OnCpu(TorchFunctionMode):
         kwargs = {name: self._real(value) if name == "device" else value for name, value in kwargs.items()}
         if self.reading and kwargs.get("device"):
             size = func(*args, **kwargs | {"device": "meta"})
-            if size.numel() > MOST_ELEMENTS:
+            if size.numel() > MAX_ELEMENTS:
                 return size
         return func(*args, **kwargs)
 
@@ -174,7 +174,7 @@ _MOVE = {torch.Tensor.to}
 
 
 class _Driver(without_gpu.NoGpu):
-    """Triton's driver of the model: what it is, and nothing that runs on it."""
+    """Triton's driver of the model: its properties, and nothing that runs."""
 
     def __init__(self, model: Model) -> None:
         super().__init__((model.major, model.minor))
@@ -203,7 +203,7 @@ class _Driver(without_gpu.NoGpu):
 
 
 class _Stream:
-    """A stream of a GPU on which everything has ended as soon as it has begun."""
+    """A stream on which all work is complete at once."""
 
     cuda_stream = 0
 
@@ -222,11 +222,11 @@ def _never(what: str):
 
 
 @contextlib.contextmanager
-def _command(name: str, said: str) -> Iterator[None]:
-    """Inside, a command of the shell that says this, where there is none of its name."""
+def _command(name: str, output: str) -> Iterator[None]:
+    """Inside, a shell command with this output exists, unless the machine has one of its name."""
     folder, path = CACHE / "stand_in", os.environ.get("PATH", "")
     if not shutil.which(name):
-        keep(folder / name, f"#!/bin/sh\necho '{said}'\n".encode())
+        keep(folder / name, f"#!/bin/sh\necho '{output}'\n".encode())
         (folder / name).chmod(0o755)
         path = os.pathsep.join(filter(None, (path, str(folder))))
     with mock.patch.dict(os.environ, PATH=path):

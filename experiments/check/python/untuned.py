@@ -1,4 +1,4 @@
-"""Values of what a file leaves to tuning or to its callers, by their names, and kernels that are given such values."""
+"""Common values, by name, of parameters that a file leaves to a tuner or its callers, and kernels with them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNKNOWN = object()
 
 
 def common(name: str) -> object:
-    """A common value of a parameter of this name; UNKNOWN where it does not say."""
+    """Returns the common value of a parameter of this name; UNKNOWN where there is none."""
     return next((value for pattern, value in _VALUES if re.search(pattern, name.lower())), UNKNOWN)
 
 
@@ -43,33 +43,33 @@ def tile_side(constants: Mapping[str, Any], axis: str) -> int:
 
 
 def plain(kernel: Any) -> Any:
-    """The Python function that a kernel is made of."""
+    """Returns the Python function of a kernel."""
     while isinstance(kernel, KernelInterface):
         kernel = kernel.fn
     return kernel
 
 
-def constants(kernel: Any, told: Iterable[str] = ()) -> dict[str, object]:
-    """Common values of the parameters of a kernel that have no default and are not told, of those whose names say."""
+def constants(kernel: Any, specified: Iterable[str] = ()) -> dict[str, object]:
+    """Returns common values of the parameters of a kernel that have no default and are not specified."""
     parameters = inspect.signature(plain(kernel)).parameters
-    open_ = [name for name, each in parameters.items() if each.default is each.empty and name not in told]
+    open_ = [name for name, each in parameters.items() if each.default is each.empty and name not in specified]
     values = {name: 1 if re.search("split", name, re.I) else common(name) for name in open_}
     return {name: value for name, value in values.items() if value is not UNKNOWN}
 
 
 class Untuned(Autotuner):
-    """A kernel whose own decorators do not work: one configuration, of common values for what they would choose."""
+    """A kernel whose own decorators fail: it has one configuration, of common values."""
 
     def __init__(self, kernel: Any) -> None:
         super().__init__(kernel, kernel.arg_names, None, key=[], reset_to_zero=None, restore_value=None)
         self.name = self.base_fn.__name__
-        self.given: Mapping[str, object] = {}  # by the user
-        self.chosen: dict[str, object] = {}  # of the last launch
+        self.defines: Mapping[str, object] = {}  # of -D
+        self.selected: dict[str, object] = {}  # for the last launch
 
     def prune_configs(self, kwargs: Mapping[str, object]) -> list[triton.Config]:
-        """What the launch that is under way leaves open."""
-        told = (self.nargs or {}).keys() | kwargs.keys()
-        own = {name: value for name, value in self.given.items() if name in self.arg_names and name not in told}
-        self.chosen = constants(self.base_fn, told) | own
-        self.configs = [triton.Config(self.chosen, num_warps=None, num_stages=None, num_ctas=None)]
+        """Returns values for the parameters that the current launch does not pass."""
+        passed = (self.nargs or {}).keys() | kwargs.keys()
+        by_user = {x: value for x, value in self.defines.items() if x in self.arg_names and x not in passed}
+        self.selected = constants(self.base_fn, passed) | by_user
+        self.configs = [triton.Config(self.selected, num_warps=None, num_stages=None, num_ctas=None)]
         return self.configs

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from rich.console import Console
 
 from experiments.check.faults import Fault, FaultKind
-from experiments.check.report import LineTraffic, Outcome, Report, Run, Traffic
+from experiments.check.messages import Advice, Limit, Note, Unchecked, Why
+from experiments.check.report import LineTraffic, Outcome, Report, Run, Traffic, Word
 from experiments.check.show import show
 from experiments.check.sizes import Need
 from gemm_ref import Problem
@@ -87,3 +90,10 @@ def test_of_two_runs_at_one_size_the_told_one_stays():
     for told, text in ((False, "first"), (True, "second"), (True, "third"), (False, "fourth")):
         made.add(Run(1, 2, 3, "integers", Outcome.RIGHT, text, told))
     assert [verdict.text for verdict in made.verdicts] == ["second"]
+
+
+def test_the_words_of_every_code():
+    """The one place of the tests that holds the words: whoever rewords a sentence rewrites its line here."""
+    kinds = (Word, Outcome, FaultKind, Note, Why, Limit, Advice, Unchecked)
+    words = "".join(f"{kind.__name__}.{code.name}: {code}\n" for kind in kinds for code in kind)
+    assert words == (Path(__file__).parent / "words.txt").read_text(encoding="utf-8")
