@@ -1,8 +1,13 @@
 """What tests of `check` share: parts of CUDA files, and the codes of what a report says."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
+from experiments.check.command import check
 from experiments.check.messages import Message
+from experiments.check.report import Report
+from experiments.check.subject import Options
+from experiments.selection import make_request
 
 SIGNATURE = "(const float* A, const float* B, float* C, int M, int N, int K)"
 SUM = """int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
@@ -22,3 +27,8 @@ def codes(messages: Iterable[Message]) -> list:
 def values(messages: Iterable[Message], code) -> dict:
     """The numbers and names in the first sentence of this code."""
     return dict(next(message.values for message in messages if message.code is code))
+
+
+def check_file(path: Path, sizes: Iterable[str] = (), **options) -> Report:
+    """The report on a file, without a GPU."""
+    return check(path, Options(**options), make_request((), (), tuple(sizes), "", "cpu"))

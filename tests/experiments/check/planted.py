@@ -11,10 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.check.command import check
 from experiments.check.report import Report, Word
-from experiments.check.subject import Options
-from experiments.selection import make_request
+from tests.experiments.check.helpers import check_file
 
 KERNELS = Path(__file__).parent / "kernels"
 OPTIONS = {
@@ -53,7 +51,7 @@ def checked(file: str, old: str = "", new: str = "") -> Report:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / file
         path.write_text(text.replace(old, new, 1) if old else text, encoding="utf-8")
-        return check(path, Options(**OPTIONS[file]), make_request((), (), (), "", "cpu"))
+        return check_file(path, **OPTIONS[file])
 
 
 CHANGES = {

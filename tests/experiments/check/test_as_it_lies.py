@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.check.command import check, open_file
+from experiments.check.command import open_file
 from experiments.check.cuda import syntax
 from experiments.check.cuda.compile import Unit
 from experiments.check.messages import Note
 from experiments.check.subject import Options
 from experiments.records.request import UsageError
-from experiments.selection import make_request
-from tests.experiments.check.helpers import SIGNATURE, SIZE, SUM, values
+from tests.experiments.check.helpers import SIGNATURE, SIZE, SUM, check_file, values
 
 BODY = """{
   int row = blockIdx.y * T + threadIdx.y, col = blockIdx.x * T + threadIdx.x;
@@ -256,7 +255,7 @@ void product(Matrix a, Matrix b, Matrix c) {
     (folder / "main.cu").write_text(main, encoding="utf-8")
     header = folder / "multiply.cuh"
     header.write_text(kernel, encoding="utf-8")
-    found = check(header, Options(kernel="multiply"), make_request((), (), SIZE, "", "cpu"))
+    found = check_file(header, SIZE, kernel="multiply")
     assert found.sound and found.how == "multiply(A, B, C), grid (cdiv(N, 8), cdiv(M, 8)), block (8, 8)"
     recorded = values(found.notes, Note.LAUNCH_RECORDED)
     assert (recorded["function"], recorded["place"]) == ("product", "main.cu:13")

@@ -10,15 +10,11 @@ from pathlib import Path
 import pytest
 
 from cuda_kernels import source
-from experiments.check import cost
-from experiments.check.command import check
 from experiments.check.faults import FaultKind
 from experiments.check.messages import Advice, Limit, Note, Why
-from experiments.check.subject import Options
-from experiments.selection import make_request
 from gemm_ref import toolchain
 from gemm_ref.sass import tools
-from tests.experiments.check.helpers import codes, values
+from tests.experiments.check.helpers import SIGNATURE, check_file, codes, values
 
 PITFALLS = Path(__file__).resolve().parents[2] / "cuda_kernels" / "pitfalls"
 TILES = {"block": "16,16", "grid": "cdiv(N,128),cdiv(M,128)"}
@@ -26,11 +22,6 @@ SQUARES = {"block": "32,32", "grid": "cdiv(N,32),cdiv(M,32)"}
 ROWS_ON_X = {"block": "32,32", "grid": "cdiv(M,32),cdiv(N,32)"}
 ONE_SIZE = {"sizes": ("64x96x32",)}  # where it shows at any
 ONE_TILE = {"sizes": ("256x128x16",)}
-SIGNATURE = "(const float* A, const float* B, float* C, int M, int N, int K)"
-
-
-def report(path: Path, sizes=(), **options):
-    return check(path, Options(**options), make_request((), (), sizes, "", "cpu"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,12 +33,6 @@ def _compiled_once():
         for name in ("usage", "disassemble"):
             patch.setattr(tools, name, functools.cache(getattr(tools, name)))
         yield
-
-
-@pytest.fixture
-def uncounted(monkeypatch):
-    """What a kernel costs is not asked; other tests look at that."""
-    monkeypatch.setattr(cost, "count", lambda subject, problem, quote: ([], [], ""))
 
 
 @pytest.fixture
@@ -121,7 +106,7 @@ SOUND = {
 @pytest.mark.parametrize(("file", "kernel"), WRONG)
 def test_a_pitfall_is_identified(uncounted, file, kernel):
     options, reasons, kinds = WRONG[file, kernel]
-    found = report(PITFALLS / f"{file}.cu", kernel=kernel, **options)
+    found = check_file(PITFALLS / f"{file}.cu", kernel=kernel, **options)
     assert not found.sound
     for code, expected in reasons.items():
         assert expected.items() <= values(found.why, code).items(), found.why
@@ -133,7 +118,7 @@ def test_a_pitfall_is_identified(uncounted, file, kernel):
 def test_what_is_only_slow_is_sound(file, kernel):
     options, code, text = SOUND[file, kernel]
     whole = "64x32x32" if options.get("grid") != TILES["grid"] else "128x128x8"
-    found = report(PITFALLS / f"{file}.cu", sizes=(whole, "33x31x9"), kernel=kernel, **options)
+    found = check_file(PITFALLS / f"{file}.cu", sizes=(whole, "33x31x9"), kernel=kernel, **options)
     assert found.sound and not found.faults and not found.why
     sentence = values([*found.limits, *found.advice], code)
     assert text in sentence.get("places", sentence.get("matrix"))
@@ -177,7 +162,7 @@ __global__ void slices(const float* lhs, const float* rhs, float* out, int M, in
 
 def test_several_mistakes_at_once(write, uncounted):
     """A sum added into C, a dropped tail, no test of M and N."""
-    found = report(write(SLICES), template="SIDE", block="32,32", grid="cdiv(M,SIDE),cdiv(N,SIDE)")
+    found = check_file(write(SLICES), template="SIDE", block="32,32", grid="cdiv(M,SIDE),cdiv(N,SIDE)")
     needs = [(need.axis, need.multiple) for need in found.needs]
     assert {Why.NEEDS_ZEROED_C, Why.K_TAIL_DROPPED} <= {*codes(found.why)} and {("m", 32), ("n", 32)} <= {*needs}
     assert {FaultKind.UNWRITTEN_READ, FaultKind.OUT_OF_BOUNDS} <= {fault.kind for fault in found.faults}
@@ -204,7 +189,7 @@ __global__ void stage(float* A, float* B, float* C, int M, int N, int K) {
 
 
 def test_strides_offsets_and_barriers(write, uncounted):
-    found = report(write(BARRIER), block="32,32", define=("EDGE=32",))
+    found = check_file(write(BARRIER), block="32,32", define=("EDGE=32",))
     in_cube = values(found.why, Why.IN_A_CUBE)
     assert in_cube["side"] == 64 and in_cube["reason"].values == {"matrices": "A and of B"}
     strides = [why.values for why in found.why if why.code is Why.WRONG_STRIDE]
@@ -233,8 +218,8 @@ def test_names_types_and_guessed_launches(write, uncounted):
         "out[(size_t)row * ldc + col] = alpha * acc + beta * out[(size_t)row * ldc + col]",
     )
     with pytest.raises(ValueError, match="what is zz of element.*--args ALPHA,A,LDA,B,LDB,BETA,C,LDC,M,N,[?]"):
-        report(write(scaled))
-    found = report(write(scaled), args="alpha,A,lda,B,ldb,beta,C,ldc,M,N,K")
+        check_file(write(scaled))
+    found = check_file(write(scaled), args="alpha,A,lda,B,ldb,beta,C,ldc,M,N,K")
     assert found.sound and {Note.SCALARS_VARY, Note.LAUNCH_FROM_INDICES} <= {*codes(found.notes)}
     assert codes(found.limits) == [Limit.FINITE_C_AT_BETA_0]
 
@@ -245,16 +230,16 @@ def test_half_precision_and_a_type_as_template_argument(write, uncounted):
         *("m", "n", "S", "K", "S", "a[(size_t)row * K + k] * (S)b[(size_t)k * n + col]"),
         "c[(size_t)row * n + col] = (T)acc",
     )
-    assert report(write(text), template="half", sizes=("33x17x9",)).sound
-    assert report(write(text), template="float", sizes=("33x17x9",)).sound
-    halves = report(write(text), template="half,half", sizes=("33x17x9",))
+    assert check_file(write(text), template="half", sizes=("33x17x9",)).sound
+    assert check_file(write(text), template="float", sizes=("33x17x9",)).sound
+    halves = check_file(write(text), template="half,half", sizes=("33x17x9",))
     assert halves.sound and halves.headline.startswith("sound, with sums in fp16")
-    wrong = report(write(text), template="float,half")  # sums in half precision
+    wrong = check_file(write(text), template="float,half")  # sums in half precision
     assert [verdict.right for verdict in wrong.verdicts if verdict.inputs == "one_hot"] == [False]
     assert codes(wrong.why) == [Why.FEWER_BITS]
     with pytest.raises(ValueError, match="--math bf16 is for matrices of torch.bfloat16, and those of element are"):
-        report(write(text), template="half", math="bf16")
-    assert report(write(text), sizes=("33x17x9",)).how.startswith("element<float, float>")
+        check_file(write(text), template="half", math="bf16")
+    assert check_file(write(text), sizes=("33x17x9",)).how.startswith("element<float, float>")
 
 
 def test_sizes_as_template_arguments(write, uncounted):
@@ -262,7 +247,7 @@ def test_sizes_as_template_arguments(write, uncounted):
         "(const float* A, const float* B, float* C)",
         *("M", "N", "float", "K", "float", "A[row * K + k] * B[k * N + col]", "C[row * N + col] = acc"),
     )
-    assert report(write(text), sizes=("33x17x9", "16x32x8")).sound
+    assert check_file(write(text), sizes=("33x17x9", "16x32x8")).sound
 
 
 def test_a_kernel_for_squares(write, uncounted):
@@ -270,13 +255,13 @@ def test_a_kernel_for_squares(write, uncounted):
         "(const float* A, const float* B, float* C, int N)",
         *("N", "N", "float", "N", "float", "A[row * N + k] * B[k * N + col]", "C[row * N + col] = acc"),
     )
-    found = report(write(text), block="16,16", grid="cdiv(N,16),cdiv(N,16)")
+    found = check_file(write(text), block="16,16", grid="cdiv(N,16),cdiv(N,16)")
     assert found.sound and {verdict.problem for verdict in found.verdicts} >= {"1x1x1", "71x71x71"}
 
 
 def test_the_grid_the_wrong_way_round(uncounted):
     file, sizes = PITFALLS / "shared_tile.cu", ("64x96x32",)
-    found = report(file, sizes, kernel="drops_the_k_tail", block="32,32", grid="cdiv(M,32),cdiv(N,32)")
+    found = check_file(file, sizes, kernel="drops_the_k_tail", block="32,32", grid="cdiv(M,32),cdiv(N,32)")
     assert values(found.why, Why.GRID_EXCHANGED) == {"grid": "cdiv(N,32),cdiv(M,32)"}
 
 
@@ -284,7 +269,7 @@ def test_a_loop_without_an_end(write, uncounted, monkeypatch):
     monkeypatch.setattr("experiments.check.trial.MAX_INSTRUCTIONS", 3000)
     monkeypatch.setattr("experiments.check.survey.SIDE", 32)  # where it waits for a thread that computes a row of C
     text = "__global__ void forever" + SIGNATURE + "{ for (;;) { __syncthreads(); C[0] += A[0]; } }"
-    found = report(write(text), block="32", grid="1", sizes=("16",))
+    found = check_file(write(text), block="32", grid="1", sizes=("16",))
     assert FaultKind.ENDLESS_LOOP in {fault.kind for fault in found.faults}
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.check import cost
-
 KERNEL = """#define TILE 16
 __global__ void gemm(const float* A, const float* B, float* C, int M, int N, int K) {
     size_t row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;
@@ -18,9 +16,7 @@ __global__ void gemm(const float* A, const float* B, float* C, int M, int N, int
 
 
 @pytest.fixture
-def check(invoke, tmp_path, monkeypatch):
-    monkeypatch.setattr(cost, "count", lambda subject, problem, quote: ([], [], ""))
-
+def check(invoke, tmp_path, uncounted):
     def run(content: bytes):
         path = tmp_path / "kernel.cu"
         path.write_bytes(content)

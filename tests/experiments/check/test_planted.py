@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.check import cost
 from tests.experiments.check.planted import FAULTS, KERNELS, OPTIONS, checked
 
 # One of each kind, from two files that are checked quickly.
 QUICK = {each.kind: each for each in FAULTS if each.file in ("warp.cu", "split.cu")}.values()
 
 
-@pytest.fixture(autouse=True)
-def _uncounted(monkeypatch):
-    monkeypatch.setattr(cost, "count", lambda subject, problem, quote: ([], [], ""))
+pytestmark = pytest.mark.usefixtures("uncounted")
 
 
 @pytest.mark.parametrize("planted", QUICK, ids=lambda planted: f"{planted.file}-{planted.kind}")

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments.check import cost, sizes
-from experiments.check.command import check, open_file
+from experiments.check import sizes
+from experiments.check.command import open_file
 from experiments.check.faults import FaultKind
 from experiments.check.messages import Limit, Note, Why
 from experiments.check.report import Outcome, Report, Word
 from experiments.check.subject import Options, Survey
 from experiments.check.survey import survey
-from experiments.selection import make_request
 from gemm_ref import ptx
-from tests.experiments.check.helpers import codes, values
+from tests.experiments.check.helpers import check_file, codes, values
 
 SHAPE = {"block": "16,16", "grid": "cdiv(N,16),cdiv(M,16)"}
 HEAD = """
@@ -32,14 +31,13 @@ def kernel(*body: str, more: str = "") -> str:
 
 
 @pytest.fixture
-def report(tmp_path, monkeypatch):
-    """`report(text, sizes)`: what is said of a kernel."""
-    monkeypatch.setattr(cost, "count", lambda subject, problem, quote: ([], [], ""))
+def report(tmp_path, uncounted):
+    """`report(text, sizes)`: the report on a kernel."""
 
     def of(text: str, *sizes: str, **options) -> Report:
         path: Path = tmp_path / "kernel.cu"
         path.write_text(text, encoding="utf-8")
-        return check(path, Options(**SHAPE | options), make_request((), (), sizes, "", "cpu"))
+        return check_file(path, sizes, **SHAPE | options)
 
     return of
 

@@ -13,11 +13,10 @@ from typing import TypeAlias
 
 import torch
 
-from experiments.check.cuda.compiled import compile_with_repairs
+from experiments.check.cuda.compile import Unit, compile_with_repairs
 from experiments.check.cuda.host_code import calls, program_sizes
 from experiments.check.cuda.launch import as_axes
-from experiments.check.cuda.roles import MATRICES, PLACES
-from experiments.check.cuda.unit import Unit
+from experiments.check.cuda.parameters import MATRICES, PLACES
 from experiments.records.request import UsageError
 from gemm_ref import ptx
 from gemm_ref.build import CACHE, BuildError, digest, find_cxx, keep

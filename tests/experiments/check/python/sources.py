@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.check.command import check
-from experiments.check.subject import Options
-from experiments.selection import make_request
+from tests.experiments.check.helpers import check_file
 
 TRITON = """
 import torch
@@ -67,4 +65,4 @@ TUNED = TRITON.replace(
 def report(folder: Path, text: str, sizes=("33x35x39",), **options):
     path = folder / "kernel.py"
     path.write_text(text, encoding="utf-8")
-    return check(path, Options(**options), make_request((), (), sizes, "", "cpu"))
+    return check_file(path, sizes, **options)

@@ -8,12 +8,9 @@ import sys
 import pytest
 import torch
 
-from experiments.check.command import check
 from experiments.check.messages import Note
-from experiments.check.subject import Options
 from experiments.records.request import UsageError
-from experiments.selection import make_request
-from tests.experiments.check.helpers import codes, values
+from tests.experiments.check.helpers import check_file, codes, values
 from tests.experiments.check.python.sources import GLUON, TRITON, TUNED, report
 
 # A tutorial: it asks its GPU, tests and times itself, imports what is not there, takes B as N x K, and returns half.
@@ -117,8 +114,7 @@ def test_a_member_of_a_project_of_which_not_all_is_there(tmp_path):
         (package / name).write_text(text, encoding="utf-8")
     (tmp_path / "tiles.py").write_text("SIDE = 32", encoding="utf-8")
     before = list(sys.path), list(sys.meta_path), set(sys.modules)
-    request = make_request((), (), ("33x35x39",), "", "cpu")
-    found = check(package / "kernel.py", Options(kernel="matmul"), request)
+    found = check_file(package / "kernel.py", ("33x35x39",), kernel="matmul")
     assert found.sound and found.name == "matmul", found
     assert (sys.path, sys.meta_path) == before[:2] and not {"tiles", "project.ops"} & (set(sys.modules) - before[2])
 
@@ -128,7 +124,7 @@ def test_one_kernel_in_two_files_is_quoted_from_the_one_that_is_checked(tmp_path
         (tmp_path / name).mkdir()
         path = tmp_path / name / f"{name}.py"
         path.write_text(GLUON, encoding="utf-8")
-        found = check(path, Options(), make_request((), (), ("33x35x39",), "", "cpu"))
+        found = check_file(path, ("33x35x39",))
         assert {line.file for line in found.lines} == {path.name}
 
 
