@@ -15,6 +15,7 @@ from experiments.check.messages import Advice, Limit, Note, Why
 from gemm_ref import toolchain
 from gemm_ref.sass import tools
 from tests.experiments.check.helpers import SIGNATURE, check_file, codes, values
+from tests.experiments.check.helpers import SOUND as SOUND_KERNEL
 
 PITFALLS = Path(__file__).resolve().parents[2] / "cuda_kernels" / "pitfalls"
 TILES = {"block": "16,16", "grid": "cdiv(N,128),cdiv(M,128)"}
@@ -355,3 +356,35 @@ def test_the_document_shows_what_is_printed(run, write, tmp_path, monkeypatch):
     seconds = r"\(\d+\.\d s\)"
     printed = re.sub(seconds, "", run("my_gemm.cu").output)
     assert printed.split() == re.sub(seconds, "", shown[2]).split()
+
+
+# --- files as editors leave them: Latin-1, a byte order mark, Windows line ends; and no text -----------------
+
+ACCENTED = SOUND_KERNEL.replace("sum = 0;", "sum = 0;  // na\u00efve, \u00e9l\u00e9ment par \u00e9l\u00e9ment")
+
+
+@pytest.fixture
+def run_bytes(run, tmp_path, uncounted):
+    def of(content: bytes):
+        (tmp_path / "kernel.cu").write_bytes(content)
+        return run(tmp_path / "kernel.cu", "--size", "17")
+
+    return of
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8-sig"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["unix", "windows"])
+def test_a_source_is_read_in_the_encoding_it_has(run_bytes, encoding, newline):
+    result = run_bytes(ACCENTED.replace("\n", newline).encode(encoding))
+    assert result.exit_code == 0 and "right at 17x17x17" in result.output, result.output
+
+
+def test_what_nvcc_quotes_may_be_in_any_encoding(run_bytes):
+    result = run_bytes(ACCENTED.replace("sum = 0;", "sum = \u00e9;").encode("latin-1"))
+    assert result.exit_code == 2 and "does not compile" in result.output and "kernel.cu(5)" in result.output
+
+
+@pytest.mark.parametrize("content", [bytes(range(256)), ACCENTED.encode("utf-16")], ids=["binary", "utf-16"])
+def test_what_is_no_text_is_refused(run_bytes, content):
+    result = run_bytes(content)
+    assert result.exit_code == 2 and "saved as UTF-8" in result.output

@@ -17,16 +17,8 @@ from experiments.check.subject import Options, Subject
 from experiments.records.contenders import Contender
 from experiments.records.controls import CONTROL
 from experiments.records.rows import FAIL, TimedRow
+from tests.experiments.check.helpers import SOUND
 
-SOUND = """
-__global__ void mine(const float* A, const float* B, float* C, int M, int N, int K) {
-    int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
-    if (row >= M || col >= N) return;
-    float sum = 0;
-    for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col];
-    C[row * N + col] = sum;
-}
-"""
 # Right on the reference GPU at every size, since its lanes run in lockstep: the barrier after the sum is missing.
 RACING = """
 __global__ void racing(const float* A, const float* B, float* C, int M, int N, int K) {

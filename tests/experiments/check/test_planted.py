@@ -1,28 +1,189 @@
-"""A fault of each kind that is planted in a sound kernel is told, and the kernel without it is sound.
+"""Faults planted in sound kernels, each by a change of their text, are reported; one of each kind in the tests.
 
-`planted` plants all of them.
+`python -m tests.experiments.check.test_planted [WORD]` plants them all, or those with the word in their file or kind,
+and prints the verdict on each: some minutes.
 """
 
 from __future__ import annotations
 
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
 import pytest
 
-from tests.experiments.check.planted import FAULTS, KERNELS, OPTIONS, checked
+from experiments.check.report import Report, Word
+from tests.experiments.check.helpers import check_file
+
+KERNELS = Path(__file__).parent / "kernels"
+OPTIONS = {
+    "tile.cu": {"block": "16,16", "grid": "cdiv(N,64),cdiv(M,64)"},
+    "ring.cu": {"block": "16,16", "grid": "cdiv(N,32),cdiv(M,32)"},
+    "scaled.cu": {"block": "16,16", "grid": "cdiv(N,16),cdiv(M,16)"},
+    "warp.cu": {"block": "128", "grid": "cdiv(M*N,4)"},
+    "wmma.cu": {"block": "64", "grid": "cdiv(N,32),cdiv(M,16)"},
+    "split.cu": {"block": "16,16", "grid": "cdiv(N,16),cdiv(M,16),2"},
+    "triton_.py": {},
+    "gluon_.py": {},
+}
+LIMITS = ("offsets", "finite C")  # kinds that are reported as limits
+
+
+class Planted(NamedTuple):
+    """A change of a kernel's text that makes it wrong."""
+
+    file: str  # in KERNELS
+    kind: str  # of the mistake
+    old: str
+    new: str
+
+    def is_reported(self, report: Report) -> bool:
+        """Whether the report says that something is wrong, of the right sort."""
+        if self.kind in LIMITS:
+            return bool(report.limits)
+        return report.word in (Word.FAULTY, Word.PARTIAL) or bool(report.assumed)
+
+
+def check_changed(file: str, old: str = "", new: str = "") -> Report:
+    """The report on a kernel, changed at its first `old`."""
+    text = (KERNELS / file).read_text(encoding="utf-8")
+    if old not in text:
+        raise ValueError(f"{file} has no {old!r}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / file
+        path.write_text(text.replace(old, new, 1) if old else text, encoding="utf-8")
+        return check_file(path, **OPTIONS[file])
+
+
+CHANGES = {
+    "tile.cu": [
+        ("barrier", "    __syncthreads();  // the first", "    // the first"),
+        ("barrier", "        __syncthreads();  // the next", "        // the next"),
+        (
+            "barrier",
+            "        __syncthreads();  // the next",
+            "        if (threadIdx.y < 8) __syncthreads();  // the next",
+        ),
+        ("barrier", "        __syncthreads();  // the next", "        if (k0 % 16 == 0) __syncthreads();  // the next"),
+        ("buffer", "load(stage ^ 1, k0 + BK)", "load(stage, k0 + BK)"),
+        ("buffer", "k0 / BK % 2", "0"),
+        ("bounds", "row0 + m < M && k0 + k < K ?", "k0 + k < K ?"),
+        ("bounds", "row0 + m < M && k0 + k < K ?", "row0 + m < M ?"),
+        ("bounds", "row0 + m < M && k0 + k < K ?", "row0 + m <= M && k0 + k < K ?"),
+        ("bounds", "k0 + k < K && col0 + n < N ?", "col0 + n < N ?"),
+        ("bounds", "if (row < M && col < N) C", "if (row < M) C"),
+        ("bounds", "if (row < M && col < N) C", "if (row < M && col < N - 1) C"),
+        ("bounds", "if (row < M && col < N) C", "if ((size_t)row * N + col < (size_t)M * N) C"),
+        ("k tail", "k0 < K; k0 += BK", "k0 + BK <= K; k0 += BK"),
+        ("k tail", "if (k0 + BK < K) load", "if (k0 + 2 * BK <= K) load"),
+        ("index", "* K + k0 + k]", "* M + k0 + k]"),
+        ("index", "a_smem[stage][k][threadIdx.y * 4 + m]", "a_smem[stage][k][threadIdx.y + 4 * m]"),
+        ("index", "C[(size_t)row * N + col] = acc[m][n]", "C[(size_t)row * N + col] = acc[n][m]"),
+        ("index", "int m = i / BK, k = i % BK;", "int m = i % BK, k = i / BK;"),
+        ("index", "blockIdx.y * BM, col0 = blockIdx.x * BN", "blockIdx.x * BM, col0 = blockIdx.y * BN"),
+        ("uninitialised", "float acc[4][4] = {};", "float acc[4][4];"),
+        ("uninitialised", "for (int i = tid; i < BM * BK; i += 256)", "for (int i = tid; i < BM * BK - 1; i += 256)"),
+        ("overlap", "threadIdx.y * 4 + m, col = ", "threadIdx.y * 3 + m, col = "),
+        ("offsets", "(size_t)row * N + col", "row * N + col"),
+        ("offsets", "(size_t)row * N + col", "(unsigned)row * N + col"),
+        ("offsets", "(size_t)(row0 + m) * K", "(row0 + m) * K"),
+        ("arithmetic", "acc[m][n] +=", "acc[m][n] = __uint_as_float(__float_as_uint(acc[m][n]) & 0xffffe000) +"),
+    ],
+    "ring.cu": [
+        ("async wait", "__pipeline_wait_prior(STAGES - 2)", "__pipeline_wait_prior(STAGES - 1)"),
+        ("async wait", "        __pipeline_wait_prior(STAGES - 2);\n", ""),
+        ("async wait", "        __pipeline_commit();\n        int stage", "        int stage"),
+        ("barrier", "        __syncthreads();  //", "        //"),
+        ("barrier", "        __syncthreads();  //", "        if (s < STAGES - 1) __syncthreads();  //"),
+        (
+            "buffer",
+            "fetch(s + STAGES - 1);\n        __pipeline_commit();\n        int",
+            "fetch(s + STAGES);\n        __pipeline_commit();\n        int",
+        ),
+        ("buffer", "int stage = slice % STAGES", "int stage = slice % (STAGES - 1)"),
+        ("k tail", "(K + BK - 1) / BK", "K / BK"),
+        ("bounds", "bool there = row0 + m < M && k0 + k < K;", "bool there = row0 + m < M;"),
+    ],
+    "scaled.cu": [
+        ("scalars", "alpha * acc + old", "acc + old"),
+        ("scalars", "alpha * acc + old", "alpha * acc"),
+        ("scalars", "alpha * acc + old", "alpha * (acc + old)"),
+        ("finite C", "beta == 0.0f ? 0.0f : beta", "beta"),
+        ("scalars", "beta == 0.0f ? 0.0f : beta * C", "beta == 0.0f ? 0.0f : C"),
+        (
+            "arithmetic",
+            "fmaf(A[(size_t)row * K + k]",
+            "fmaf(__uint_as_float(__float_as_uint(A[(size_t)row * K + k]) & ~0x1fff)",
+        ),
+        ("bounds", "row >= M || col >= N", "row > M || col >= N"),
+        ("index", "B[(size_t)k * N + col]", "B[(size_t)col * K + k]"),
+    ],
+    "warp.cu": [
+        ("warp", "int step = 16;", "int step = 8;"),
+        ("warp", "0xffffffff, sum", "0x0000ffff, sum"),
+        ("warp", "    if (row < M)\n", "    if (lane >= K) return;\n    if (row < M)\n"),
+        ("barrier", "    __syncthreads();\n", ""),
+        ("warp", "sums[warp] = sum", "sums[warp / 2] = sum"),
+        ("bounds", "threadIdx.x < 4 && out < (size_t)M * N", "threadIdx.x < 4"),
+        ("bounds", "threadIdx.x < 4 && out", "threadIdx.x <= 4 && out"),
+    ],
+    "wmma.cu": [
+        ("barrier", "        __syncthreads();  // the slice is there\n", ""),
+        ("barrier", "        __syncthreads();  // it is read\n", ""),
+        ("barrier", "    __syncwarp();\n", ""),
+        ("index", "&b_smem[0][16 * warp], 32", "&b_smem[0][16 * warp], 16"),
+        ("index", "wmma::row_major> b;", "wmma::col_major> b;"),
+        ("uninitialised", "    wmma::fill_fragment(acc, 0.0f);\n", ""),
+        (
+            "collective",
+            "        wmma::mma_sync(acc, a, b, acc);",
+            "        if (lane < 16) wmma::mma_sync(acc, a, b, acc);",
+        ),
+    ],
+    "split.cu": [
+        ("blocks", "    __threadfence();\n    __syncthreads();\n", "    __syncthreads();\n"),
+        ("blocks", "    __threadfence();\n    __syncthreads();\n", "    __threadfence();\n"),
+        ("blocks", "atomicAdd(ticket, 1) == 1", "atomicAdd(ticket, 1) == 0"),
+        ("blocks", "if (last && inside)", "if (inside)"),
+        ("k tail", "(K + 1) / 2", "K / 2"),
+    ],
+    "triton_.py": [
+        ("bounds", "mask=(row < M) & (k[None, :] < K)", "mask=row < M"),
+        ("bounds", "mask=(k[:, None] < K) & (col < N)", "mask=col < N"),
+        ("bounds", "acc, mask=(row < M) & (col < N)", "acc, mask=row < M"),
+        ("grid", "min(rows - first, GROUP_M)", "GROUP_M"),
+        ("grid", "pid % (GROUP_M * columns) // size", "pid % (GROUP_M * rows) // size"),
+        ("grid", "triton.cdiv(M, 32) * triton.cdiv(N, 64)", "triton.cdiv(M, 32) * (N // 64)"),
+        ("arithmetic", 'input_precision="ieee"', 'input_precision="tf32"'),
+        ("k tail", "range(0, K, BLOCK_K)", "range(0, K - BLOCK_K + 1, BLOCK_K)"),
+    ],
+    "gluon_.py": [
+        ("async wait", "async_copy.wait_group(STAGES - 2)", "async_copy.wait_group(STAGES - 1)"),
+        ("async wait", "        async_copy.wait_group(STAGES - 2)\n", ""),
+        ("buffer", "(start // BLOCK_K + STAGES - 1) % STAGES", "(start // BLOCK_K) % STAGES"),
+        ("bounds", "acc, mask=(row < M) & (col < N)", "acc, mask=row < M"),
+        (
+            "index",
+            "row * K + k + a_k, mask=(row < M) & (k + a_k < K))\n        copy_async(b_smem.index(fill)",
+            "row * M + k + a_k, mask=(row < M) & (k + a_k < K))\n        copy_async(b_smem.index(fill)",
+        ),
+    ],
+}  # of each kernel: kind of mistake, text, and what takes its place
+FAULTS = [Planted(file, *change) for file, changes in CHANGES.items() for change in changes]
+
 
 # One of each kind, from two files that are checked quickly.
-QUICK = {each.kind: each for each in FAULTS if each.file in ("warp.cu", "split.cu")}.values()
-
-
-pytestmark = pytest.mark.usefixtures("uncounted")
+QUICK = {planted.kind: planted for planted in FAULTS if planted.file in ("warp.cu", "split.cu")}.values()
 
 
 @pytest.mark.parametrize("planted", QUICK, ids=lambda planted: f"{planted.file}-{planted.kind}")
-def test_a_planted_fault_is_told(planted):
-    assert planted.is_reported(checked(planted.file, planted.old, planted.new))
+def test_a_planted_fault_is_reported(uncounted, planted):
+    assert planted.is_reported(check_changed(planted.file, planted.old, planted.new))
 
 
-def test_without_it_the_kernel_is_sound():
-    report = checked("split.cu")
+def test_without_it_the_kernel_is_sound(uncounted):
+    report = check_changed("split.cu")
     assert report.sound and not report.limits
 
 
@@ -35,3 +196,25 @@ def test_faults_of_twelve_kinds_are_planted():
     )
     for file, _, old, new in FAULTS:
         assert old != new and old in (KERNELS / file).read_text(encoding="utf-8"), (file, old)
+
+
+def main(word: str) -> int:
+    """Plants them; returns how many are missed, and how many sound kernels are not called so."""
+    missed = 0
+    for file in (file for file in OPTIONS if word in file):
+        report = check_changed(file)
+        missed += not (well := report.sound and not report.limits and not report.assumed)
+        print(f"{'sound' if well else 'FALSE ALARM'} {report.seconds:5.1f} s  {file}: {report.headline}", flush=True)
+    for planted in (each for each in FAULTS if word in each.file or word in each.kind):
+        report = check_changed(planted.file, planted.old, planted.new)
+        missed += not (reported := planted.is_reported(report))
+        mistake = f"{planted.file}, {planted.kind}: {planted.old.strip()!r} -> {planted.new.strip()!r}"
+        print(
+            f"{'reported' if reported else 'MISSED'} {report.seconds:5.1f} s  {mistake}: {report.headline}", flush=True
+        )
+    print(f"{missed} missed")
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(*sys.argv[1:] or [""])))
