@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from experiments.check.command import open_file
-from experiments.check.cuda import syntax
+from experiments.check.cuda import parameters, syntax
 from experiments.check.cuda.compile import Unit
 from experiments.check.messages import Note
 from experiments.check.subject import Options
@@ -113,8 +113,8 @@ def test_a_sibling_that_cannot_be_run_here(run_text):
 
 
 def test_the_size_that_is_left():
-    parameters = syntax.read_parameters("float* C, const float* A, const float* B, int inner, int wC, int hC")
-    assert parameters.roles_by_name(parameters) == ["C", "A", "B", "K", "N", "M"]
+    declared = syntax.read_parameters("float* C, const float* A, const float* B, int inner, int wC, int hC")
+    assert parameters.roles_by_name(declared) == ["C", "A", "B", "K", "N", "M"]
 
 
 def test_a_main_is_run_once_and_its_launch_carried_over(run_text):
