@@ -108,16 +108,16 @@ def operands(plan: Plan, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, 
     boxes = implementation.config.boxes(problem.math, problem.b_layout)
     of = (("A", stored_a), ("B", stored_b))
     to_tf32, phases = problem.math == "tf32", problem.a_phases
-    turned, tma = implementation.transpose_c, implementation.stage.tma
+    transpose_c, tma = implementation.transpose_c, implementation.stage.tma
     sides = implementation.config.BLOCK_M, implementation.config.BLOCK_N
-    tiles = dict(zip("BA" if turned else "AB", sides, strict=True)) if tma and tma.edge_maps else {}
+    tiles = dict(zip("BA" if transpose_c else "AB", sides, strict=True)) if tma and tma.edge_maps else {}
     along_k = {"A": True, "B": problem.b_layout == "nk"}
     first, second = (
         Boxed(x, boxes[name], to_tf32, tiles.get(name, 0), along_k[name], phases if name == "A" else 1)
         for name, x in of
     )
     result = () if implementation.c_by_threads else (Boxed(c, boxes["C"], phases=phases),)
-    if turned:
+    if transpose_c:
         return (second, first, *result), problem.n, problem.m
     return (first, second, *result), problem.m, problem.n
 

@@ -34,44 +34,47 @@ def describe(x: torch.Tensor, rows: int, columns: int, layout: object | None = N
 
 
 def describe_parts(
-    plan: Plan,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    depth: int,
-    layout: Callable[[int], object] | None = None,
-    turned: bool = False,
+    plan: Plan, left: torch.Tensor, right: torch.Tensor, depth: int, layout: Callable[[int], object] | None = None
 ) -> tuple[Descriptor, Descriptor]:
-    """The descriptors of the parts of A (parts, M, K) and of B (parts, K, N) or (parts, N, K), as it is stored.
+    """The descriptors of the parts of both operands: of A (parts, M, K), and of B (parts, K, N) or (parts, N, K).
 
-    A block is of one part, `depth` elements along K. layout: how one with so many columns lies in shared memory.
-    turned: as for `describe_operands`.
+    left is A's, or B's where the kernel computes C^T. A block is of one part, `depth` elements along K. layout: how one
+    with so many columns lies in shared memory.
     """
-    config, by_rows = plan.implementation.config, plan.problem.b_layout == "kn"
-    of_a, of_b = (config.BLOCK_N, config.BLOCK_M) if turned else (config.BLOCK_M, config.BLOCK_N)
-    blocks = (of_a, depth), (depth, of_b) if by_rows else (of_b, depth)
     kind = tensor_descriptor.TensorDescriptor if layout is None else hopper.TensorDescriptor
-    described = []
-    for x, block in zip((a, b), blocks, strict=True):
+
+    def describe_one(x: torch.Tensor, block: tuple[int, int]) -> Descriptor:
         strides = [x.stride(0), x.stride(0) // x.shape[1], 1]
-        described.append(kind(x, list(x.shape), strides, [1, *block], *([] if layout is None else [layout(block[1])])))
-    a, b = described
-    return (b, a) if turned else (a, b)
+        return kind(x, list(x.shape), strides, [1, *block], *([] if layout is None else [layout(block[1])]))
+
+    of_left, of_right = _blocks(plan, depth)
+    return describe_one(left, of_left), describe_one(right, of_right)
 
 
 def describe_operands(
     plan: Plan,
-    a: torch.Tensor,
-    b: torch.Tensor,
+    left: torch.Tensor,
+    right: torch.Tensor,
     layout: Callable[[torch.dtype, int], object] = lambda dtype, columns: None,
-    turned: bool = False,
 ) -> tuple[Descriptor, Descriptor]:
-    """The descriptors of A and B, in slices of BLOCK_K; of B (K, N) as it is stored, or of its transpose.
+    """The descriptors of both operands in slices of BLOCK_K: of A (M, K) and of B (K, N), or of its transpose.
 
-    layout: how a block of a type, with so many columns, lies in shared memory, as for `describe`. turned: whether tiles
-    are of C^T = B^T @ A^T; then B's comes first.
+    left is A, or B where the kernel computes C^T. layout: how a block of a type, with so many columns, lies in shared
+    memory, as for `describe`.
     """
-    config, depth = plan.implementation.config, block_k(plan)
-    of_a, of_b = (config.BLOCK_N, config.BLOCK_M) if turned else (config.BLOCK_M, config.BLOCK_N)
-    b, block = (b, (depth, of_b)) if plan.problem.b_layout == "kn" else (b.t(), (of_b, depth))
-    described = describe(a, of_a, depth, layout(a.dtype, depth)), describe(b, *block, layout(b.dtype, block[1]))
-    return described[::-1] if turned else described
+    item = plan.implementation
+    if item.b_layout == "nk":  # as it is stored
+        left, right = (left.t(), right) if item.transpose_c else (left, right.t())
+    of_left, of_right = _blocks(plan, block_k(plan))
+    return (
+        describe(left, *of_left, layout(left.dtype, of_left[1])),
+        describe(right, *of_right, layout(right.dtype, of_right[1])),
+    )
+
+
+def _blocks(plan: Plan, depth: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Rows and columns of a slice of the left and of the right operand, as each is stored."""
+    item, config = plan.implementation, plan.implementation.config
+    of_a, of_b = (config.BLOCK_N, config.BLOCK_M) if item.transpose_c else (config.BLOCK_M, config.BLOCK_N)
+    a, b = (of_a, depth), (depth, of_b) if item.b_layout == "kn" else (of_b, depth)
+    return (b, a) if item.transpose_c else (a, b)

@@ -14,7 +14,7 @@ from triton.compiler import CompiledKernel
 
 import gemm_ref
 from gemm_ref import DIALECTS, Implementation, Problem, get_stage
-from gemm_ref.call import Launcher, Plan
+from gemm_ref.call import Plan
 from gemm_ref.call.choose import select_tile
 from gemm_ref.call.streams import flags_for, stream_of
 from gemm_ref.compute import EMULATED
@@ -48,9 +48,9 @@ def prepare(
     The constants are those of the config that the kernel has parameters for, `B_LAYOUT`, those of an epilogue, and
     `more`; what it leaves to the compiler it does not name. After K come `scale_a` and `scale_b` where it has
     parameters for them: tensors of one element, or None for 1; and what an epilogue is given (`_of_epilogue`).
-    names: of the matrices, where it takes more than these. describe: from a, b and c to the tensor descriptors that the
-    kernel takes in their place. sizes: what it takes for M, N, K, where it is not those. other_warps: those of its
-    partitions beside the first.
+    names: of the matrices, where it takes more than these. describe: from the first three to the tensor descriptors
+    that the kernel takes in their place. sizes: what it takes for M, N, K, where it is not those. other_warps: those of
+    its partitions beside the first.
     """
     problem, implementation, shape = plan.problem, plan.implementation, plan.launch
     if num_warps is not None:
@@ -90,20 +90,23 @@ def early(a: torch.Tensor) -> dict[str, int]:
     return {"EARLY": int(capability >= (9, 0) and not triton.knobs.runtime.interpret)}
 
 
-def dealt(multiply: Prepared, add: Prepared | None, floats: int) -> Launcher:
-    """What runs two kernels whose tiles are dealt to programs: one to C and `floats` of partial sums, one to add them.
+@dataclass(frozen=True)
+class TwoKernels:
+    """Starts a kernel that writes to C and `floats` of partial sums, and then one that adds these.
 
     add: None where no tile is shared; then no partial sum is stored either.
     """
 
-    def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras) -> object:
-        partials = c.new_empty(floats) if add else c
-        compiled = multiply(a, b, c, partials, extras)
-        if add:
-            add(partials, c)
-        return compiled
+    multiply: Prepared
+    add: Prepared | None
+    floats: int
 
-    return launch
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras) -> object:
+        partials = c.new_empty(self.floats) if self.add else c
+        compiled = self.multiply(a, b, c, partials, extras)
+        if self.add:
+            self.add(partials, c)
+        return compiled
 
 
 def prepare_shared(
@@ -111,54 +114,17 @@ def prepare_shared(
     plan: Plan,
     device: torch.device,
     *,
-    turned: bool,
     describe: Callable[..., tuple[Operand, ...]],
     **about: Any,
-) -> Launcher:
+) -> SharedLauncher:
     """As `prepare`, for `kernel(left, right, c, partials, flags, M, N, K, shared, constants)`, which adds up shares.
 
-    turned: whether its tiles are of C^T, and B is its left operand; M and N are those of what it multiplies. On the
-    reference GPU the launcher raises `ptx.LeftOver` where the kernel has not set its flags back to 0.
+    left, right: B^T and A^T where its tiles are of C^T, and M and N are those of what it multiplies; so describe takes
+    (left, right, c).
     """
-    problem, shape = plan.problem, plan.launch
-    m, n = (problem.n, problem.m) if turned else (problem.m, problem.n)
-
-    def by_sides(left: torch.Tensor, right: torch.Tensor, c: torch.Tensor, *room: torch.Tensor) -> tuple[Operand, ...]:
-        a, b = (right, left) if turned else (left, right)
-        return *describe(a, b, c), *room
-
-    names, sizes = ("left", "right", "C", "partials", "flags"), (m, n, problem.k, shape.shared_tiles)
-    multiply = prepare(kernel, plan, names=names, sizes=sizes, describe=by_sides, TRANSPOSE_C=int(turned), **about)
-    with_room = _with_room(plan, device)
-
-    def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras) -> object:
-        left, right = (b, a) if turned else (a, b)
-        return with_room(c, lambda *room: multiply(left, right, c, *room, extras))
-
-    return launch
-
-
-def _with_room(plan: Plan, device: torch.device) -> Callable[[torch.Tensor, Callable[..., object]], object]:
-    """What starts a kernel that adds up shares, `start(partials, flags)`, for a C; it checks flags where it can."""
-    shape = plan.launch
-    none = torch.empty(1, device=device), torch.empty(1, dtype=torch.int32, device=device)
-
-    def with_room(c: torch.Tensor, start: Callable[..., object]) -> object:
-        if not shape.flags:
-            return start(*none)
-        partials = c.new_empty(shape.partials, dtype=torch.float32)
-        if c.is_cuda:
-            index = c.get_device()
-            return start(partials, flags_for(shape.flags, index, stream_of(index)))
-        flags = torch.zeros(shape.flags, dtype=torch.int32, device=c.device)
-        compiled = start(partials, flags)
-        if not c.is_meta and flags.any():
-            raise gemm_ref.ptx.LeftOver(
-                f"{plan.implementation} leaves flags that are not 0, and the next launch would not wait: take each back"
-            )
-        return compiled
-
-    return with_room
+    sizes = *_sides(plan, plan.problem.m, plan.problem.n), plan.problem.k, plan.launch.shared_tiles
+    names, about = ("left", "right", "C", "partials", "flags"), _with_side(plan, about)
+    return SharedLauncher(prepare(kernel, plan, names=names, sizes=sizes, describe=describe, **about), plan, device)
 
 
 def prepare_split(
@@ -168,39 +134,71 @@ def prepare_split(
     b: Split,
     *,
     describe: Callable[..., tuple[Operand, ...]],
-    turned: bool = False,
     **about: Any,
-) -> Launcher:
+) -> SharedLauncher:
     """As `prepare_shared`, for operands in parts; without what is for shares where the rung has none in this dialect.
 
     The kernel's are (left, right, c, partials, flags, exponents, exponents, left, right, M, N, K, steps, shared): left
     and right are the parts of the operands, (parts, rows, columns); then come the exponents of their lines and the
     operands as they are stored, and after the sizes the steps from row to row of these.
     """
-    problem, mode, item = plan.problem, gemm_ref.MATHS[plan.problem.math], plan.implementation
-    shares = item.dialect in item.stage.tiles
-    m, n = (problem.n, problem.m) if turned else (problem.m, problem.n)
-    sides = (b, a) if turned else (a, b)
-    names = "parts of left", "parts of right", "C", *("partials", "flags") * shares
+    problem, mode, has_shares = plan.problem, gemm_ref.MATHS[plan.problem.math], _has_shares(plan)
+    names = "parts of left", "parts of right", "C", *("partials", "flags") * has_shares
     names = *names, "exponents of left", "exponents of right", "left", "right"
-    sizes = m, n, problem.k, *(x.matrix.shape[1] for x in sides), *(plan.launch.shared_tiles,) * shares
-    more = {"PARTS": mode.parts, "SMALL": 2.0**-mode.part_shift, "TRANSPOSE_C": int(turned), **about}
+    steps = (x.matrix.shape[1] for x in _sides(plan, a, b))
+    sizes = *_sides(plan, problem.m, problem.n), problem.k, *steps, *(plan.launch.shared_tiles,) * has_shares
+    about = {"PARTS": mode.parts, "SMALL": 2.0**-mode.part_shift, **_with_side(plan, about)}
+    multiply = prepare(kernel, plan, names=names, sizes=sizes, describe=describe, **about)
+    return SharedLauncher(multiply, plan, a.parts.device)
 
-    def by_sides(left: torch.Tensor, right: torch.Tensor, c: torch.Tensor, *rest: torch.Tensor) -> tuple[Operand, ...]:
-        a, b = (right, left) if turned else (left, right)
-        return *describe(a, b, c), *rest
 
-    multiply = prepare(kernel, plan, names=names, sizes=sizes, describe=by_sides, **more)
-    with_room = _with_room(plan, a.parts.device)
+def _sides(plan: Plan, a: Any, b: Any) -> tuple[Any, Any]:
+    """What belongs to the left operand of the kernel, and to its right one."""
+    return (b, a) if plan.implementation.transpose_c else (a, b)
 
-    def launch(a: Split, b: Split, c: torch.Tensor, extras: Extras) -> object:
-        left, right = (b, a) if turned else (a, b)
-        lines = left.exponents, right.exponents, left.matrix, right.matrix
-        if not shares:
-            return multiply(left.parts, right.parts, c, *lines, extras)
-        return with_room(c, lambda *room: multiply(left.parts, right.parts, c, *room, *lines, extras))
 
-    return launch
+def _with_side(plan: Plan, about: dict[str, Any]) -> dict[str, Any]:
+    return {"TRANSPOSE_C": int(plan.implementation.transpose_c), **about}
+
+
+def _has_shares(plan: Plan) -> bool:
+    return plan.implementation.dialect in plan.implementation.stage.tiles
+
+
+class SharedLauncher:
+    """Starts a kernel that adds up the shares of its tiles, with partial sums and flags where its launch has any.
+
+    On the reference GPU it raises `ptx.LeftOver` where the kernel has not set its flags back to 0.
+    """
+
+    def __init__(self, multiply: Prepared, plan: Plan, device: torch.device) -> None:
+        self._multiply, self._plan, self._launch = multiply, plan, plan.launch
+        self._transpose_c, self._has_shares = plan.implementation.transpose_c, _has_shares(plan)
+        self._unused = torch.empty(1, device=device), torch.empty(1, dtype=torch.int32, device=device)
+
+    def __call__(self, a: Any, b: Any, c: torch.Tensor, extras: Extras) -> object:
+        left, right = (b, a) if self._transpose_c else (a, b)
+        room: tuple[torch.Tensor, ...] = self._allocate(c) if self._has_shares else ()
+        if isinstance(left, Split):
+            lines = left.exponents, right.exponents, left.matrix, right.matrix
+            compiled = self._multiply(left.parts, right.parts, c, *room, *lines, extras)
+        else:
+            compiled = self._multiply(left, right, c, *room, extras)
+        if self._launch.flags and not (c.is_cuda or c.is_meta) and room[1].any():
+            raise gemm_ref.ptx.LeftOver(
+                f"{self._plan.implementation} leaves flags that are not 0, and the next launch would not wait: take "
+                "each back"
+            )
+        return compiled
+
+    def _allocate(self, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Partial sums and flags for one launch."""
+        if not self._launch.flags:
+            return self._unused
+        partials, index = c.new_empty(self._launch.partials, dtype=torch.float32), c.get_device()
+        if c.is_cuda:
+            return partials, flags_for(self._launch.flags, index, stream_of(index))
+        return partials, torch.zeros(self._launch.flags, dtype=torch.int32, device=c.device)
 
 
 class Prepared:
@@ -238,7 +236,7 @@ class Prepared:
         more = self._of_extras(given[len(matrices)]) if self._scaled else ()
         if self._again is not None and not self._kernel.pre_run_hooks:
             return self._again(matrices, more)
-        described = matrices if self._describe is None else self._describe(*matrices)
+        described = matrices if self._describe is None else (*self._describe(*matrices[:3]), *matrices[3:])
         args = (*described, *self._sizes, *more)
         if matrices[0].is_cuda or not isinstance(self._kernel, triton.JITFunction):
             with without_gpu.driver_lock, torch.cuda.device_of(matrices[0]):

@@ -161,10 +161,10 @@ def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
     early = launcher.early(a)
     multiply = launcher.prepare(_gemm_kernel, plan, names=("A", "B", "C", "partials"), num_stages=num_stages, **early)
     if shape.then is None:
-        return launcher.dealt(multiply, None, 0)
+        return launcher.TwoKernels(multiply, None, 0)
     sizes = problem.m, problem.n, problem.k, shape.parts
     tile = {name: getattr(config, name) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")}
     block = VECTOR * shape.then.block[0]
     more = {"BLOCK": block, "UNROLL": UNROLL, "launch_pdl": bool(early["EARLY"]), **early, **tile}
     add = launcher.Prepared(_add_kernel, shape.then, ("partials", "C"), sizes, **more)
-    return launcher.dealt(multiply, add, shape.partials)
+    return launcher.TwoKernels(multiply, add, shape.partials)

@@ -156,19 +156,18 @@ def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
     """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
     item = plan.implementation
     config, adds_c = item.config, item.epilogue.adds_c
-    turned = item.transpose_c
-    rows, columns = (config.BLOCK_N, config.BLOCK_M) if turned else (config.BLOCK_M, config.BLOCK_N)
+    rows, columns = (config.BLOCK_N, config.BLOCK_M) if item.transpose_c else (config.BLOCK_M, config.BLOCK_N)
     most = STORE_BYTES // 2 if adds_c else STORE_BYTES
     piece = min(columns, most // rows // c.itemsize)
 
-    def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
+    def described(left: torch.Tensor, right: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
         of_c = c if item.c_by_threads else describe(c, rows, piece)
-        return *describe_operands(plan, a, b, turned=turned), of_c
+        return *describe_operands(plan, left, right), of_c
 
     # What is added to a piece is arranged in shared memory as floats: so half as much at once, and beside the small
     # slices of C^T one stage less.
     num_stages = config.NUM_STAGES - (adds_c and config.TRANSPOSE_C)
     return launcher.prepare_shared(
-        _gemm_kernel, plan, a.device, describe=described, turned=turned, num_stages=num_stages,
+        _gemm_kernel, plan, a.device, describe=described, num_stages=num_stages,
         num_warps=config.BLOCK_M // WGMMA_M * WARPGROUP, BLOCK_K=block_k(plan), PIECE=piece,
     )  # fmt: skip

@@ -76,7 +76,7 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
         operands = (*((b, a) if turned else (a, b)), c, *room)[: len(prepared._names)]
         if not prepared._describe:
             operands = tuple(named[name] for name in prepared._names)
-        described = operands if prepared._describe is None else prepared._describe(*operands)
+        described = operands if prepared._describe is None else (*prepared._describe(*operands[:3]), *operands[3:])
         more = prepared._of_extras(extras) if prepared._scaled else ()
         args = (*described, *prepared._sizes, *more)
         compiled = without_gpu.compiled(prepared._kernel, *args, grid=prepared._grid, **prepared._options)

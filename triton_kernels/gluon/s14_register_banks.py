@@ -239,10 +239,10 @@ def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
     early = launcher.early(a)
     multiply = launcher.prepare(_gemm_kernel, plan, num_stages=1, names=names, WHOLE_SLICES=whole, **early)
     if shape.then is None:
-        return launcher.dealt(multiply, None, 0)
+        return launcher.TwoKernels(multiply, None, 0)
     constants = plan.implementation.config.constants()
     constants = {name: constants[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "COPY_N", "GROUP_M")}
     sizes = problem.m, problem.n, problem.k, shape.parts
     constants |= {"launch_pdl": bool(early["EARLY"]), **early}
     add = launcher.Prepared(_add_kernel, shape.then, ("partials", "C"), sizes, **constants)
-    return launcher.dealt(multiply, add, shape.partials)
+    return launcher.TwoKernels(multiply, add, shape.partials)

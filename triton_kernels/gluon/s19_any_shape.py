@@ -195,16 +195,16 @@ def _gemm_kernel(
 
 def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
     """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
-    config, turned = plan.implementation.config, plan.implementation.transpose_c
-    piece = min(config.BLOCK_N, TRANSPOSED_ROWS if turned else 128 // c.itemsize)  # columns of what is multiplied
+    config, transpose_c = plan.implementation.config, plan.implementation.transpose_c
+    piece = min(config.BLOCK_N, TRANSPOSED_ROWS if transpose_c else 128 // c.itemsize)  # columns of the product
 
-    def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
-        rows, columns = (piece, WGMMA_M.value) if turned else (WGMMA_M.value, piece)
+    def described(left: torch.Tensor, right: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
+        rows, columns = (piece, WGMMA_M.value) if transpose_c else (WGMMA_M.value, piece)
         by_threads = plan.implementation.c_by_threads
         of_c = c if by_threads else describe(c, rows, columns, swizzled(c.dtype, columns))
-        return *describe_operands(plan, a, b, swizzled, turned), of_c
+        return *describe_operands(plan, left, right, swizzled), of_c
 
     return launcher.prepare_shared(
-        _gemm_kernel, plan, a.device, describe=described, turned=turned, num_stages=1, num_warps=WARPGROUP,
+        _gemm_kernel, plan, a.device, describe=described, num_stages=1, num_warps=WARPGROUP,
         other_warps=plan.launch.num_warps - WARPGROUP, BLOCK_K=block_k(plan), PIECE=piece,
     )  # fmt: skip

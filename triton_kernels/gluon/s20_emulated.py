@@ -285,20 +285,22 @@ def prepare(plan: Plan, a: Split, b: Split, c: torch.Tensor) -> Launcher:
     """What runs the kernel on operands like a and b, and a matrix like c (M, N): `gemm_ref.call.Prepare`."""
     config, mode = plan.implementation.config, MATHS[plan.problem.math]
     depth = config.BLOCK_K_BYTES // mode.part_dtype.itemsize
-    turned = plan.implementation.transpose_c
-    piece = min(config.BLOCK_N, TRANSPOSED_ROWS if turned else SWIZZLE // c.itemsize)  # columns of what is multiplied
+    transpose_c = plan.implementation.transpose_c
+    piece = min(
+        config.BLOCK_N, TRANSPOSED_ROWS if transpose_c else SWIZZLE // c.itemsize
+    )  # columns of what is multiplied
 
     def layout(columns: int) -> gl.NVMMASharedLayout:
         return gl.NVMMASharedLayout(min(SWIZZLE, columns * mode.part_dtype.itemsize), 8 * mode.part_dtype.itemsize, 3)
 
-    def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
-        rows, across = (piece, WGMMA_M.value) if turned else (WGMMA_M.value, piece)
+    def described(left: torch.Tensor, right: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
+        rows, across = (piece, WGMMA_M.value) if transpose_c else (WGMMA_M.value, piece)
         by_threads = plan.implementation.c_by_threads
         of_c = c if by_threads else describe(c, rows, across, swizzled(c.dtype, across))
-        return *describe_parts(plan, a, b, depth, layout, turned), of_c
+        return *describe_parts(plan, left, right, depth, layout), of_c
 
     return launcher.prepare_split(
-        _gemm_kernel, plan, a, b, describe=described, turned=turned, num_stages=1, num_warps=WARPGROUP,
+        _gemm_kernel, plan, a, b, describe=described, num_stages=1, num_warps=WARPGROUP,
         other_warps=plan.launch.num_warps - WARPGROUP, BLOCK_K=depth, STAGES=config.NUM_STAGES // mode.parts,
         PIECE=piece,
     )  # fmt: skip
