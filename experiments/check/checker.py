@@ -8,14 +8,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from experiments.check import cost, diagnose, faults, offsets, sizes, source_text
+from experiments.check import cost, diagnose, faults, sizes, source_text
 from experiments.check.cuda.compile import UNDEFINED_VALUE
 from experiments.check.cuda.kernel import CudaKernel
 from experiments.check.faults import Fault, FaultKind
 from experiments.check.messages import Limit, Message, Note, Unchecked, Why, message
 from experiments.check.report import Outcome, Report, Run
 from experiments.check.subject import Subject
-from experiments.check.survey import survey
+from experiments.check.survey import find_overflows, survey
 from experiments.check.trial import Launches, Trial, attempt
 from gemm_ref import Problem, ptx
 
@@ -77,7 +77,7 @@ class Checker:
         if base:
             self._count(base)
         if isinstance(self.subject, CudaKernel):
-            self.report.limits += offsets.find_overflows(self.subject)
+            self.report.limits += find_overflows(self.subject)
 
     # --- what the kernel computes ----------------------------------------------------------------------------
 

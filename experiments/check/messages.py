@@ -176,6 +176,11 @@ class Message:
     def __str__(self) -> str:
         return self.code.format_map(self.values)
 
+    def data(self) -> dict[str, object]:
+        """The sentence for programs: its code, numbers and names."""
+        values = {name: x if isinstance(x, int | float | str) else str(x) for name, x in self.values.items()}
+        return {"code": self.code.name, **values}
+
 
 def message(code: Note | Why | Limit | Advice | Unchecked, **values: object) -> Message:
     """Returns the sentence of this code with these numbers and names."""

@@ -301,7 +301,7 @@ class Report:
         word = self.word
         head = {"format": FORMAT, "verdict": word, "exit_code": word.exit_code, "sound": self.sound}
         messages = ((name, getattr(self, name)) for name in ("notes", "why", "limits", "advice", "unchecked"))
-        codes = {name: [{"code": each.code.name, **_plain(each.values)} for each in found] for name, found in messages}
+        codes = {name: [each.data() for each in found] for name, found in messages}
         return head | {"headline": self.headline} | _plain(self) | {"codes": codes}
 
 
