@@ -50,11 +50,13 @@ class Fit:
     def __str__(self) -> str:
         if not self.after:
             return f"{self.name}: fitted on {self.rows} times; no other shape was timed"
-        means = (stats.geometric_mean([1 + loss for loss in of]) - 1 for of in (self.before, self.after))
-        losses = [f"{mean:.1%} and {max(of):.1%}" for mean, of in zip(means, (self.before, self.after), strict=True)]
+        before, after = (
+            f"{stats.geometric_mean([1 + loss for loss in losses]) - 1:.1%} and {max(losses):.1%}"
+            for losses in (self.before, self.after)
+        )
         return (
             f"{self.name}: fitted on {self.rows} times. At other shapes the choice loses (geometric mean and at "
-            f"worst) {losses[1]}; by the table as it was, {losses[0]}"
+            f"worst) {after}; by the table as it was, {before}"
         )
 
 
@@ -137,7 +139,10 @@ def fit_device(rows: Sequence[Row], start: Device, sms: int) -> Device:
     initial: list[float] = []
     springs: list[float] = []
     indices: list[list[int]] = []  # per row, of its costs in the vector
+    works = []
     for row in rows:
+        config = row.stage.config(row.tile, row.dialect)
+        works.append(count_work(config, row.problem, sms, row.blocks, start.l2_bytes))
         key = row.stage.id, costs.family_name(row.stage.id, row.dialect, row.problem.math)
         family = start.rungs[key[0]][key[1]]
         groups: dict[tuple[str, ...], Sequence[float]] = {
@@ -150,13 +155,7 @@ def fit_device(rows: Sequence[Row], start: Device, sms: int) -> Device:
             initial += groups[name]
             springs += [TILE_SPRING if len(name) == 3 else SHARED_SPRING] * len(groups[name])
         indices.append([offsets[name] + i for name, values in groups.items() for i in range(len(values))])
-    work = _stack_work(
-        [
-            count_work(row.stage.config(row.tile, row.dialect), row.problem, sms, row.blocks, start.l2_bytes)
-            for row in rows
-        ]
-    )
-    columns, first = torch.tensor(indices).T, _tensor(initial).log()
+    work, columns, first = _stack_work(works), torch.tensor(indices).T, _tensor(initial).log()
     stiffness, is_fixed = _tensor(springs), torch.zeros(len(springs), dtype=torch.bool)
     if start.rungs.keys() - {row.stage.id for row in rows}:  # they share the GPU's costs
         is_fixed[[i for i, name in zip(indices[0], DEVICE_COSTS, strict=False) if name != START]] = True
@@ -193,8 +192,8 @@ def _replace_costs(device: Device, offsets: Mapping[tuple[str, ...], int], value
             tiles = {**family.tiles, tile[0]: Costs(*values[first : first + SIZES[2]])}
             rungs[stage][dialect] = replace(family, tiles=tiles, fitted=True)
         else:
-            shared = SplitCosts(*values[first:cache]), Cache(*values[cache : cache + SIZES[1]])
-            rungs[stage][dialect] = replace(family, splitting=shared[0], cache=shared[1])
+            splitting, caching = SplitCosts(*values[first:cache]), Cache(*values[cache : cache + SIZES[1]])
+            rungs[stage][dialect] = replace(family, splitting=splitting, cache=caching)
     return replace(device, **_device_costs(values[offsets[()] :]), rungs=rungs)
 
 

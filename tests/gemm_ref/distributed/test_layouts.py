@@ -29,22 +29,21 @@ CASES += [(name, Problem(70, 66, 40, local.split()[1]), kind, local, 1) for (nam
 
 
 @pytest.fixture(scope="module")
-def found():
+def products():
     """What each case gave, from processes that are started once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spawn, "START_METHOD", "fork")
-        return list(
-            spawn.run_on_ranks("tests.gemm_ref.distributed.in_ranks:compute", CASES, RANKS, "cpu", 300.0, 250.0)
-        )
+        target = "tests.gemm_ref.distributed.in_ranks:compute"
+        return list(spawn.run_on_ranks(target, CASES, RANKS, "cpu", 300.0, 250.0))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}-{case[3]}")
-def test_it_is_the_product_and_the_same_bits_again(found, case):
+def test_it_is_the_product_and_the_same_bits_again(products, case):
     name, problem, kind, _, _ = case
-    said, link_bytes = found[CASES.index(case)]
+    results, link_bytes = products[CASES.index(case)]
     a, b = gemm_ref.make_inputs(problem, kind)
-    assert set(said) == {IN_TURN, OVERLAPPED} and link_bytes > 0
-    for way, (c, again) in said.items():
+    assert set(results) == {IN_TURN, OVERLAPPED} and link_bytes > 0
+    for way, (c, again) in results.items():
         gemm_ref.check(c, a, b, math=problem.math, exact=kind != "normal")
         assert torch.equal(c.view(torch.uint8), again.view(torch.uint8)), (name, way)
 
