@@ -118,7 +118,7 @@ def draw_published(names: Sequence[str], own: Path, console: Console) -> None:
     from experiments.publish.drawing import style
 
     places = [(name, folder) for name in names for folder in published(name, own)]
-    drawn = pictures.drawn_all(places, style.PNG, style.SVG, style.PAGE)  # the last for the report, which comes next
+    drawn = pictures.render_all(places, style.PNG, style.SVG, style.PAGE)  # the last for the report, which comes next
     for (name, folder), files in zip(places, drawn, strict=True):
         label = store.caption(store.read(folder, name), folder)
         tell(f"published data of {name}: {label}", console)

@@ -143,5 +143,5 @@ def published_report(tmp_path_factory) -> Path:
             return path
         store.save(own, "correctness", [checked_row()], ENVIRONMENT | {"device": "a CPU", "gpu": None})
         for name in studies.names():  # in this process: others would take longer to start
-            pictures.drawn(name, store.PUBLISHED, style.PAGE)
+            pictures.render(name, store.PUBLISHED, style.PAGE)
         return report.make([store.PUBLISHED, own], path, questions(), own=own)

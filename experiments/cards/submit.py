@@ -54,7 +54,7 @@ def submit(folder: Path, more: Mapping[str, str], published: Path | None = None)
     excused = sorted((read_excuses(folder) | dict(more)).items())
     write_whole(target / CARD, _HEAD + "".join(f"{key} = {json.dumps(why)}\n" for key, why in excused))
     places = [(name, target) for name in studies.names() if store.csv_path(target, name).exists()]
-    for files in pictures.drawn_all(places, style.PNG):
+    for files in pictures.render_all(places, style.PNG):
         for name, content in files.items():
             write_whole(target / name, content)
     return Submitted(target, [], [])

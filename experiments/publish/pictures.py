@@ -17,7 +17,7 @@ from experiments import processes
 from experiments.publish.drawing import style
 from experiments.records import cache, store, studies
 
-_FEW = 4  # experiments, whose pictures are drawn in this process: starting others takes as long
+_MAX_IN_PROCESS = 4  # experiments to draw in this process: starting others takes as long
 _SOURCES = ("gemm_ref", "experiments/publish/drawing", "experiments/records", "experiments/studies")
 _LIBRARIES = ("matplotlib", "seaborn", "numpy", "pandas")
 
@@ -25,38 +25,38 @@ Files = dict[str, bytes]  # file name -> content
 
 
 def draw_study(name: str, folder: Path) -> Iterable[style.Picture]:
-    """The pictures that a study makes of its CSV in `folder`."""
+    """Calls the study's `draw`, which makes pictures of its CSV in `folder`."""
     return studies.load(name, "picture").draw(folder)
 
 
 def save(name: str, folder: Path, target: Path) -> list[Path]:
-    """Draw an experiment's CSV in `folder` into `target`, as `style.save` does; the files that were written."""
+    """Draws an experiment's CSV in `folder` into `target`, as `style.save` does; returns the files that it wrote."""
     with style.themed():
         return [path for stem, figure in draw_study(name, folder) for path in style.save(figure, target, stem)]
 
 
-def drawn(name: str, folder: Path, *forms: str) -> Files:
-    """The pictures of an experiment's CSV in `folder`, in each of the `style.forms`; drawn now where none are kept."""
-    return _kept(name, folder, forms) or _draw(name, folder, forms)
+def render(name: str, folder: Path, *forms: str) -> Files:
+    """Returns the pictures of an experiment's CSV in `folder` in each of the `style.forms`, cached or drawn now."""
+    return _load_cached(name, folder, forms) or _render(name, folder, forms)
 
 
-def drawn_all(places: Sequence[tuple[str, Path]], *forms: str) -> Iterator[Files]:
-    """`drawn` of each experiment and folder, in order; where many are to be drawn, on all cores."""
-    known = [_kept(name, folder, forms) for name, folder in places]
-    if sum(not files for files in known) <= _FEW:
-        yield from (files or _draw(*place, forms) for files, place in zip(known, places, strict=True))
+def render_all(places: Sequence[tuple[str, Path]], *forms: str) -> Iterator[Files]:
+    """Yields `render` of each experiment and folder, in order; draws on all cores where many are not cached."""
+    known = [_load_cached(name, folder, forms) for name, folder in places]
+    if sum(not files for files in known) <= _MAX_IN_PROCESS:
+        yield from (files or _render(*place, forms) for files, place in zip(known, places, strict=True))
         return
     with processes.pool() as pool:
-        futures = [files or pool.submit(_draw, *place, forms) for files, place in zip(known, places, strict=True)]
+        futures = [files or pool.submit(_render, *place, forms) for files, place in zip(known, places, strict=True)]
         for future in futures:
             yield future if isinstance(future, dict) else future.result()
 
 
-def _draw(name: str, folder: Path, forms: Sequence[str]) -> Files:
+def _render(name: str, folder: Path, forms: Sequence[str]) -> Files:
     state = _state(folder)
     with tempfile.TemporaryDirectory() as target, style.forms(*forms):
         files = {path.name: path.read_bytes() for path in save(name, folder, Path(target))}
-    if _is_kept(folder) and state == _state(folder):
+    if _is_cacheable(folder) and state == _state(folder):
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.comment = " ".join(forms).encode()
@@ -66,9 +66,9 @@ def _draw(name: str, folder: Path, forms: Sequence[str]) -> Files:
     return files
 
 
-def _kept(name: str, folder: Path, forms: Sequence[str]) -> Files:
-    """As `drawn`, from an archive that nothing has outdated; empty where there is none that has these forms."""
-    packed = cache.load(_archive(name, folder), _state(folder)) if _is_kept(folder) else None
+def _load_cached(name: str, folder: Path, forms: Sequence[str]) -> Files:
+    """As `render`, from an archive that nothing has outdated; empty where there is none that has these forms."""
+    packed = cache.load(_archive(name, folder), _state(folder)) if _is_cacheable(folder) else None
     if packed is None:
         return {}
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
@@ -77,8 +77,8 @@ def _kept(name: str, folder: Path, forms: Sequence[str]) -> Files:
         return {file: archive.read(file) for file in archive.namelist() if style.form_of(file) in forms}
 
 
-def _is_kept(folder: Path) -> bool:
-    """Whether it is a machine's; others come and go."""
+def _is_cacheable(folder: Path) -> bool:
+    """Whether the folder belongs to a machine; the pictures of a temporary one are not cached."""
     return folder.parent in (store.RESULTS, store.PUBLISHED.parent)
 
 

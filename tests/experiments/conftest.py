@@ -76,7 +76,7 @@ def drawn(tmp_path):
     def draw(name, rows=(), folder=tmp_path):
         if rows := list(rows):
             store.save(folder, name, rows, ENVIRONMENT)
-        files = pictures.drawn(name, folder, style.SVG)
+        files = pictures.render(name, folder, style.SVG)
         return {file.removesuffix(style.SVG): content.decode() for file, content in files.items()}
 
     return draw

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from experiments.publish.drawing import style
-from experiments.publish.drawing.labels import beside
+from experiments.publish.drawing.labels import label_line_ends
 from gemm_ref import DIALECTS, STAGES
 
 _SAME = 0.03  # of an error: kernels that differ by no more at any K that they share are one line
@@ -49,7 +49,7 @@ def panel(ax: Axes, rows: pd.DataFrame) -> None:
         ax.plot(group.errors.index, group.errors, zorder=2 + (not dialects), **look)
         words = _name(group.kernels, rows[rows["math"] == group.math])
         ends[words if group.math == "fp32" else f"{group.math} {words}"] = group.errors.index[-1], group.errors.iloc[-1]
-    beside(ax, ends, ax.get_ylim()[1])
+    label_line_ends(ax, ends, ax.get_ylim()[1])
 
 
 def _groups(rows: pd.DataFrame) -> list[Group]:

@@ -19,7 +19,7 @@ _WIDTH = 2.2 * _SIZE  # of a label
 _MARK = 4.0  # half of a mark's width
 
 
-def beside(ax: Axes, anchors: Mapping[str, tuple[float, float]], top: float) -> None:
+def label_line_ends(ax: Axes, anchors: Mapping[str, tuple[float, float]], top: float) -> None:
     """Write each text to the right of its anchor (x, y), with a line to it, and none above `top`.
 
     Texts that would lie over one another form a column beside the rightmost of their anchors, in the order of their

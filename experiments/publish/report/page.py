@@ -72,7 +72,7 @@ def _describe_experiments(views: Sequence[View], questions: Mapping[str, str], b
     places = [(view, name) for view in views for name in in_order(questions) if name in view.experiments()]
     sections: dict[str, list[Section]] = {view.slug: [] for view in views}
     bars.begin("pictures and tables", len(places))
-    drawn = pictures.drawn_all([(name, view.folder) for view, name in places], style.PAGE)
+    drawn = pictures.render_all([(name, view.folder) for view, name in places], style.PAGE)
     for (view, name), files in zip(places, drawn, strict=True):
         bars.doing(f"{name} of {view.device}")
         stems = {file.removesuffix(style.PAGE): svg.decode() for file, svg in files.items()}

@@ -68,7 +68,7 @@ class Try:
 
     candidate: choice.Candidate
     predicted_us: float
-    chosen: bool
+    is_chosen: bool
     candidates: int  # in all, with those that are not tried
 
 
@@ -94,14 +94,14 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
     for problem in eligibility.problems(request, sizes(request.preset, request.math or "fp32")):
         effort = effort_at(problem, request.preset)
         setting = Setting(NAME, request.device, plan=effort.plan, row=ChoiceRow)
-        tries = {who: each for rung in chosen for who, each in tried(rung, problem, sms, effort, gpu).items()}
+        tries = {who: each for rung in chosen for who, each in select_tries(rung, problem, sms, effort, gpu).items()}
         bars.begin(f"{problem}: compiling", 1)
         build_ahead({who.kernel: who for who in tries}.values(), torch.cuda.get_device_capability())
         with Bench(setting, list(tries), bars) as bench:
             rows = cast(list[ChoiceRow], list(bench.time(problem)))
         passed = {(row.dialect, row.variant) for row in rows if row.status == PASS}
         able = [who for who in tries if (who.dialect, who.variant) in passed]
-        yield from said(rows, tries, tuned(able, problem) if effort.autotune else {})
+        yield from describe_tries(rows, tries, run_autotune(able, problem) if effort.autotune else {})
 
 
 def effort_at(problem: gemm_ref.Problem, preset: str) -> Effort:
@@ -110,7 +110,9 @@ def effort_at(problem: gemm_ref.Problem, preset: str) -> Effort:
     return FITTED if fitted else JUDGED[preset]
 
 
-def tried(rung: Contender, problem: gemm_ref.Problem, sms: int, effort: Effort, gpu: str = "") -> dict[Contender, Try]:
+def select_tries(
+    rung: Contender, problem: gemm_ref.Problem, sms: int, effort: Effort, gpu: str = ""
+) -> dict[Contender, Try]:
     """What is tried of one rung and dialect at a problem, the chosen candidate among them, by contender.
 
     sms, gpu: as for `gemm_ref.choice.choose`.
@@ -139,7 +141,7 @@ def _spread(candidates: list[choice.Candidate], most: int) -> list[choice.Candid
     return [in_order[int(np.abs(logs - at).argmin())] for at in np.linspace(logs[0], logs[-1], most)]
 
 
-def tuned(able: Sequence[Contender], problem: gemm_ref.Problem, device: str = "cuda") -> dict[Contender, float]:
+def run_autotune(able: Sequence[Contender], problem: gemm_ref.Problem, device: str = "cuda") -> dict[Contender, float]:
     """What Triton's autotune picks among the candidates of its own dialect, and the seconds that it takes."""
     a, b = gemm_ref.make_inputs(problem, device=device)
     c = torch.empty((problem.m, problem.n), dtype=gemm_ref.MATHS[problem.math].out_dtype, device=device)
@@ -147,7 +149,7 @@ def tuned(able: Sequence[Contender], problem: gemm_ref.Problem, device: str = "c
     return dict([autotune(works)]) if works else {}
 
 
-def said(
+def describe_tries(
     rows: Sequence[ChoiceRow], tries: Mapping[Contender, Try], tuned: Mapping[Contender, float]
 ) -> Iterator[ChoiceRow]:
     """The rows, with what is known of their candidates."""
@@ -163,7 +165,7 @@ def said(
             variant=each.candidate.tile,
             blocks=each.candidate.blocks,
             predicted_us=each.predicted_us,
-            chosen=int(each.chosen),
+            chosen=int(each.is_chosen),
             candidates=each.candidates,
             autotune_s=tuned.get(who),
         )

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 import gemm_ref
 from experiments.publish.drawing import style
-from experiments.publish.drawing.labels import beside
+from experiments.publish.drawing.labels import label_line_ends
 from experiments.publish.drawing.sheet import Sheet
 from experiments.publish.numbers import format_short_percent
 from experiments.records import frames, store
@@ -91,4 +91,4 @@ def _shares(ax: Axes, passed: pd.DataFrame) -> None:
     style.bare(ax, "x")
     ax.set_ylim(top=180)
     if ends:
-        beside(ax, ends, 100)
+        label_line_ends(ax, ends, 100)

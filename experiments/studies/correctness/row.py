@@ -9,6 +9,6 @@ from experiments.records.rows import CheckedRow
 
 @dataclass(frozen=True, kw_only=True)
 class CorrectnessRow(CheckedRow):
-    """A check of `correctness`; or, in a published folder, of several the one that used most of what is allowed."""
+    """One check; in a published folder, the worst of several, which used the largest share of the allowed error."""
 
-    checks: int = 1  # that the row stands for: passed ones of one kernel, K and kind of inputs
+    checks: int = 1  # passed checks that the row stands for: those of one kernel, K and kind of inputs

@@ -10,10 +10,10 @@ from experiments.records.rows import TimedRow
 
 @dataclass(frozen=True, kw_only=True)
 class EpilogueRow(TimedRow):
-    """As `TimedRow`, of a product of which more is made; its time is beside that of the plain one too."""
+    """The time of a product with an epilogue, as a ratio to the plain product too."""
 
     KEY: ClassVar[tuple[str, ...]] = (*TimedRow.KEY, "form", "how")
-    form: str = ""  # what is made of it, of `experiments.studies.epilogues.study.FORMS`
+    form: str = ""  # the epilogue, one of FORMS in study.py
     how: str = ""  # in one kernel, "fused", or in several, "in turn"
     over_plain: float | None = None  # the time over that of the same contender's plain product: the median, and
     over_plain_low: float | None = None  # its 95% interval

@@ -9,9 +9,9 @@ from experiments.records.rows import Row
 
 @dataclass(frozen=True, kw_only=True)
 class HostRow(Row):
-    """What one call of a contender costs the host: the time until it is in the GPU's queue, C allocated."""
+    """Host time of one call of a contender: until the call is in the GPU's queue, allocation of C included."""
 
     median_us: float | None = None
     p20_us: float | None = None
     p80_us: float | None = None
-    repeats: int | None = None  # samples, of several calls each
+    repeats: int | None = None  # samples; each averages several calls

@@ -44,7 +44,7 @@ def _banks(frame: pd.DataFrame, caption: str) -> Figure:
     for place, c in enumerate(("0", "1")):
         _residues(figure.add_subplot(grid[place, 0]), ffma[ffma["form"] == "residues"], c)
     _neighbours(figure.add_subplot(grid[0, 1]), ffma)
-    _kept(figure.add_subplot(grid[1, 1]), ffma[ffma["form"] == "reuse"])
+    _draw_reuse(figure.add_subplot(grid[1, 1]), ffma[ffma["form"] == "reuse"])
     return figure
 
 
@@ -79,7 +79,7 @@ def _neighbours(ax: Axes, frame: pd.DataFrame) -> None:
     style.bare(ax, "x")
 
 
-def _kept(ax: Axes, own: pd.DataFrame) -> None:
+def _draw_reuse(ax: Axes, own: pd.DataFrame) -> None:
     """What `.reuse` saves, a row for each loop."""
     rows = range(len(own))
     ax.barh(rows, own["clocks"], height=0.62, lw=0, color="#9aa5b1")

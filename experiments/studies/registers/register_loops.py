@@ -138,7 +138,7 @@ def _alternating() -> Iterator[Loop]:
         yield Loop("resting", str(period), rests)
 
 
-def _kept(places: str, of: str, *, longest: int = 0) -> Callable[[Pools, int], Operands]:
+def _with_reuse(places: str, of: str, *, longest: int = 0) -> Callable[[Pools, int], Operands]:
     """Operands of banks `of` ("eoe") for a, b and c; those of `places` are always the same and flagged.
 
     longest: with a pause after so many, where the next instruction reads another register.
@@ -157,7 +157,7 @@ def _kept(places: str, of: str, *, longest: int = 0) -> Callable[[Pools, int], O
     return pattern
 
 
-def _without_flag(pattern: Callable[[Pools, int], Operands]) -> Callable[[Pools, int], Operands]:
+def _unflagged(pattern: Callable[[Pools, int], Operands]) -> Callable[[Pools, int], Operands]:
     def unflagged(pools: Pools, i: int) -> Operands:
         its = pattern(pools, i)
         return Operands(its.d, its.a, its.b, its.c)
@@ -194,16 +194,16 @@ def _reuse() -> Iterator[Loop]:
     """What `.reuse` saves, by place, for how long, and whether another warp undoes it."""
     for warps in (1, 2):
         for name, pattern in {
-            "a, in rows of 8; b and c of two banks": _kept("a", "eoe", longest=8),
-            "a; b and c of two banks": _kept("a", "eoe"),
-            "a; b and c of one bank": _kept("a", "eoo"),
-            "b; a and c of two banks": _kept("b", "eoo"),
-            "c; a and b of two banks": _kept("c", "eoe"),
-            "c; a and b of one bank": _kept("c", "ooe"),
-            "a and b; all of one bank": _kept("ab", "eee"),
-            "a and c; all of one bank": _kept("ac", "eee"),
-            "a, b and c; all of one bank": _kept("abc", "eee"),
-            "a, not flagged; b and c of two banks": _without_flag(_kept("a", "eoe")),
+            "a, in rows of 8; b and c of two banks": _with_reuse("a", "eoe", longest=8),
+            "a; b and c of two banks": _with_reuse("a", "eoe"),
+            "a; b and c of one bank": _with_reuse("a", "eoo"),
+            "b; a and c of two banks": _with_reuse("b", "eoo"),
+            "c; a and b of two banks": _with_reuse("c", "eoe"),
+            "c; a and b of one bank": _with_reuse("c", "ooe"),
+            "a and b; all of one bank": _with_reuse("ab", "eee"),
+            "a and c; all of one bank": _with_reuse("ac", "eee"),
+            "a, b and c; all of one bank": _with_reuse("abc", "eee"),
+            "a, not flagged; b and c of two banks": _unflagged(_with_reuse("a", "eoe")),
             "a, again after another of its bank": _across(0),
             "a, again after one of the other bank": _across(1),
             **{f"{kept}, read by the next as {then}": _moved(kept, then) for kept, then in permutations("abc", 2)},
@@ -217,7 +217,7 @@ def _writes() -> Iterator[Loop]:
         for bank in range(2):
 
             def pattern(pools: Pools, i: int, name: str = name, read: str = read, bank: int = bank) -> Operands:
-                its = _kept("ab" if name == "1 even read" else "" if read == "eee" else "a", read)(pools, i)
+                its = _with_reuse("ab" if name == "1 even read" else "" if read == "eee" else "a", read)(pools, i)
                 return Operands(pools.d(i, bank), its.a, its.b, its.c, its.reuse)
 
             yield Loop("writes", f"{name}, results {BANK[bank]}", pattern)
@@ -231,7 +231,7 @@ def _others() -> Iterator[Loop]:
     for operation in ("IMAD", "HFMA2", "LOP3"):
         yield Loop("parities", "even even even", _plain(0, 0, 0), operation)
         yield Loop("parities", "even odd even", _plain(0, 1, 0), operation)
-        yield Loop("reuse", "a; b and c of two banks", _kept("a", "eoe"), operation)
+        yield Loop("reuse", "a; b and c of two banks", _with_reuse("a", "eoe"), operation)
 
 
 LOOPS = (*_parities(), *_residues(), *_reads(), *_alternating(), *_reuse(), *_writes(), *_others())

@@ -30,7 +30,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Probe:
-    """One ceiling. `given` is the micro-kernel's input; its output has the shape of `expected`."""
+    """One ceiling. `data` is the micro-kernel's input; its output has the shape of `expected`."""
 
     name: str  # a key of TITLES
     kernel: MicroKernel
@@ -58,29 +58,29 @@ class Probe:
         """As many as run at a time, so that all of them start and end together."""
         return machine.multiprocessors * self.kernel.blocks_per_sm
 
-    def least_iterations(self, given: torch.Tensor, blocks: int) -> int:
+    def least_iterations(self, data: torch.Tensor, blocks: int) -> int:
         """The fewest for which the check sees all that the kernel does."""
         return 2
 
-    def given(self, machine: Machine, exact: bool) -> torch.Tensor:
+    def make_input(self, machine: Machine, exact: bool) -> torch.Tensor:
         """Seeded random input; `exact`: such that no operation of the check rounds, where the probe computes."""
         raise NotImplementedError
 
-    def work(self, given: torch.Tensor, blocks: int, iterations: int) -> int:
+    def work(self, data: torch.Tensor, blocks: int, iterations: int) -> int:
         """Floating-point operations, or bytes, of one launch."""
         raise NotImplementedError
 
-    def expected(self, given: torch.Tensor, blocks: int, iterations: int) -> torch.Tensor:
+    def expected(self, data: torch.Tensor, blocks: int, iterations: int) -> torch.Tensor:
         """What the launch must leave in its output, in a wider type than the output's."""
         raise NotImplementedError
 
-    def output(self, given: torch.Tensor, blocks: int) -> torch.Tensor:
+    def output(self, data: torch.Tensor, blocks: int) -> torch.Tensor:
         """Room for the output of a launch."""
         raise NotImplementedError
 
-    def check(self, given: torch.Tensor, out: torch.Tensor, blocks: int, iterations: int) -> str:
+    def check(self, data: torch.Tensor, out: torch.Tensor, blocks: int, iterations: int) -> str:
         """What is wrong with the output of a launch; empty if it is right."""
-        wrong = (out.to(torch.float64) - self.expected(given, blocks, iterations)).abs()
+        wrong = (out.to(torch.float64) - self.expected(data, blocks, iterations)).abs()
         worst = float(wrong.nan_to_num(nan=torch.inf).max())
         return "" if worst <= self.tolerance else f"its result is off by {worst:.3g}"
 
@@ -90,25 +90,25 @@ class Fma(Probe):
 
     PAIRS, STEPS = 8, 32
 
-    def given(self, machine, exact):
+    def make_input(self, machine, exact):
         random = _generator(machine)
         shape = (2 * self.PAIRS + 1, self.kernel.threads)
         return torch.rand(shape, generator=random, device=machine.device) - 0.5  # |c| < 1/2
 
-    def output(self, given, blocks):
-        return torch.empty((blocks, self.kernel.threads), device=given.device)
+    def output(self, data, blocks):
+        return torch.empty((blocks, self.kernel.threads), device=data.device)
 
-    def work(self, given, blocks, iterations):
+    def work(self, data, blocks, iterations):
         return blocks * self.kernel.threads * iterations * self.STEPS * self.PAIRS * 2 * 2
 
-    def expected(self, given, blocks, iterations):
+    def expected(self, data, blocks, iterations):
         """The steps are a linear map of (u, v); its power is computed in float64 by squaring."""
-        coordinates = given[:-1].cpu().to(torch.float64).view(self.PAIRS, 2, -1)  # (pair, u or v, thread)
-        c = given[-1].cpu().to(torch.float64)
+        coordinates = data[:-1].cpu().to(torch.float64).view(self.PAIRS, 2, -1)  # (pair, u or v, thread)
+        c = data[-1].cpu().to(torch.float64)
         one = torch.ones_like(c)
         step = torch.stack([torch.stack([one, c]), torch.stack([-c, 1 - c * c])]).permute(2, 0, 1)
         turned = torch.linalg.matrix_power(step, iterations * self.STEPS) @ coordinates.permute(2, 1, 0)
-        return turned.sum((1, 2)).expand(blocks, -1).to(given.device)
+        return turned.sum((1, 2)).expand(blocks, -1).to(data.device)
 
 
 class _TensorCore(Probe):
@@ -118,15 +118,15 @@ class _TensorCore(Probe):
     A_ROWS: int
     B_ROWS: int
 
-    def given(self, machine, exact):
+    def make_input(self, machine, exact):
         dtype, random = MATHS[self.math].dtype, _generator(machine)
         shape = (self.A_ROWS + self.B_ROWS, self.ROW_BYTES // dtype.itemsize)
         if exact:
             return torch.randint(-2, 3, shape, generator=random, device=machine.device).to(dtype)
         return torch.randn(shape, generator=random, device=machine.device).to(dtype)
 
-    def output(self, given, blocks):
-        return torch.empty((blocks, self.kernel.threads // 32, 32, 4), device=given.device)
+    def output(self, data, blocks):
+        return torch.empty((blocks, self.kernel.threads // 32, 32, 4), device=data.device)
 
     def _tile(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         """A tile (..., 16, 8) = a (..., 16, k) @ b (8, k)^T as the lanes of a warp hold it: (..., 32, 4)."""
@@ -140,15 +140,15 @@ class Mma(_TensorCore):
     TILES, STEPS = 4, 4
     ROW_BYTES, A_ROWS, B_ROWS = 32, 16 * TILES, 8 * TILES
 
-    def work(self, given, blocks, iterations):
+    def work(self, data, blocks, iterations):
         warps = blocks * self.kernel.threads // 32
-        return warps * iterations * self.STEPS * 2 * self.A_ROWS * self.B_ROWS * given.shape[1]
+        return warps * iterations * self.STEPS * 2 * self.A_ROWS * self.B_ROWS * data.shape[1]
 
-    def expected(self, given, blocks, iterations):
-        a, b = given.cpu().to(torch.float64).split((self.A_ROWS, self.B_ROWS))
+    def expected(self, data, blocks, iterations):
+        a, b = data.cpu().to(torch.float64).split((self.A_ROWS, self.B_ROWS))
         tile = self._tile(a.view(self.TILES, 16, -1).sum(0), b.view(self.TILES, 8, -1).sum(0))
         warps = self.kernel.threads // 32
-        return (tile * iterations * self.STEPS).expand(blocks, warps, -1, -1).to(given.device)
+        return (tile * iterations * self.STEPS).expand(blocks, warps, -1, -1).to(data.device)
 
 
 class Wgmma(_TensorCore):
@@ -156,13 +156,13 @@ class Wgmma(_TensorCore):
 
     ROW_BYTES, A_ROWS, B_ROWS = 128, 128, 256
 
-    def work(self, given, blocks, iterations):
-        return blocks * iterations * 2 * self.A_ROWS * self.B_ROWS * given.shape[1]
+    def work(self, data, blocks, iterations):
+        return blocks * iterations * 2 * self.A_ROWS * self.B_ROWS * data.shape[1]
 
-    def expected(self, given, blocks, iterations):
-        a, b = given.cpu().to(torch.float64).split((self.A_ROWS, self.B_ROWS))
+    def expected(self, data, blocks, iterations):
+        a, b = data.cpu().to(torch.float64).split((self.A_ROWS, self.B_ROWS))
         tiles = self._tile(a.view(self.A_ROWS // 16, 16, -1), b.view(self.B_ROWS // 8, 8, -1).sum(0))
-        return (tiles * iterations).expand(blocks, -1, -1, -1).to(given.device)
+        return (tiles * iterations).expand(blocks, -1, -1, -1).to(data.device)
 
 
 class Copy(Probe):
@@ -171,20 +171,20 @@ class Copy(Probe):
     def blocks(self, machine):
         return max(1, min(2**33, machine.memory_bytes // 8) // (self.kernel.threads * VECTOR))  # a vector per thread
 
-    def least_iterations(self, given, blocks):
+    def least_iterations(self, data, blocks):
         return 1
 
-    def given(self, machine, exact):
+    def make_input(self, machine, exact):
         return _words(self.blocks(machine) * self.kernel.threads * VECTOR, machine)
 
-    def output(self, given, blocks):
-        return torch.empty_like(given)
+    def output(self, data, blocks):
+        return torch.empty_like(data)
 
-    def work(self, given, blocks, iterations):
-        return 2 * given.nbytes * iterations
+    def work(self, data, blocks, iterations):
+        return 2 * data.nbytes * iterations
 
-    def check(self, given, out, blocks, iterations):
-        return "" if torch.equal(given, out) else "the copy differs from its source"
+    def check(self, data, out, blocks, iterations):
+        return "" if torch.equal(data, out) else "the copy differs from its source"
 
 
 class _Read(Probe):
@@ -192,14 +192,14 @@ class _Read(Probe):
 
     LOADS: int
 
-    def output(self, given, blocks):
-        return torch.empty((blocks, self.kernel.threads), dtype=torch.int32, device=given.device)
+    def output(self, data, blocks):
+        return torch.empty((blocks, self.kernel.threads), dtype=torch.int32, device=data.device)
 
-    def work(self, given, blocks, iterations):
+    def work(self, data, blocks, iterations):
         return blocks * self.kernel.threads * self.LOADS * VECTOR * iterations
 
-    def check(self, given, out, blocks, iterations):
-        right = (self.expected(given, blocks, iterations) - out) % 2**32 == 0
+    def check(self, data, out, blocks, iterations):
+        right = (self.expected(data, blocks, iterations) - out) % 2**32 == 0
         return "" if right.all() else f"{int((~right).sum())} threads did not read what they should"
 
 
@@ -211,11 +211,11 @@ class Read(_Read):
 
     LOADS = 4
 
-    def least_iterations(self, given, blocks):
-        tiles = given.nbytes // (self.LOADS * self.kernel.threads * VECTOR)
+    def least_iterations(self, data, blocks):
+        tiles = data.nbytes // (self.LOADS * self.kernel.threads * VECTOR)
         return cdiv(tiles, blocks) if self.level == "dram" else 2  # all of memory: what was read once is not in L2
 
-    def given(self, machine, exact):
+    def make_input(self, machine, exact):
         tile = self.LOADS * self.kernel.threads * VECTOR
         if self.level == "dram":
             step = self.blocks(machine) * tile
@@ -225,11 +225,11 @@ class Read(_Read):
         size = machine.l2_bytes // 4 if self.level == "l2" else 3 * tile  # 48 KiB: an L1 of any kind holds it
         return _words(size // tile * tile, machine)
 
-    def expected(self, given, blocks, iterations):
-        tiles = given.view(-1, self.LOADS, self.kernel.threads, VECTOR // 4).sum((1, 3), dtype=torch.int64)
-        sums = torch.zeros((blocks, self.kernel.threads), dtype=torch.int64, device=given.device)
+    def expected(self, data, blocks, iterations):
+        tiles = data.view(-1, self.LOADS, self.kernel.threads, VECTOR // 4).sum((1, 3), dtype=torch.int64)
+        sums = torch.zeros((blocks, self.kernel.threads), dtype=torch.int64, device=data.device)
         stride = (blocks % len(tiles) or 1) if len(tiles) > 1 else 0
-        first = torch.arange(blocks, device=given.device)
+        first = torch.arange(blocks, device=data.device)
         for step in range(iterations):
             sums += tiles[(first + step * stride) % len(tiles)]
         return sums
@@ -240,11 +240,11 @@ class Shared(_Read):
 
     LOADS, STARTS = 8, 4
 
-    def given(self, machine, exact):
+    def make_input(self, machine, exact):
         return _words((self.STARTS + self.LOADS - 1) * self.kernel.threads * VECTOR, machine)
 
-    def expected(self, given, blocks, iterations):
-        rows = given.view(-1, self.kernel.threads, VECTOR // 4).sum(2, dtype=torch.int64)
+    def expected(self, data, blocks, iterations):
+        rows = data.view(-1, self.kernel.threads, VECTOR // 4).sum(2, dtype=torch.int64)
         steps = [rows[step % self.STARTS :][: self.LOADS].sum(0) for step in range(iterations)]
         return torch.stack(steps).sum(0).expand(blocks, -1)
 

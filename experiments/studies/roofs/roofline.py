@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 
 import gemm_ref
 from experiments.publish.drawing import style
-from experiments.publish.drawing.labels import beside
+from experiments.publish.drawing.labels import label_line_ends
 from experiments.publish.drawing.sheet import Sheet
 from experiments.publish.numbers import format_fixed, format_number
 from experiments.records import frames, store
@@ -186,4 +186,4 @@ def _points(ax: Axes, points: Points, named: Points, top: float) -> None:
             ax.plot(*point, ls="", zorder=4, **style.look_of(dialect).overlaid())
         if any(key[0] == stage for key in named):
             anchors[stage.split("_")[0]] = max(own.values())
-    beside(ax, anchors, top)
+    label_line_ends(ax, anchors, top)

@@ -113,7 +113,10 @@ class ProbeRun(Entry):
             return self._built
         result = self._check_known()
         if result.passed:
-            self._blocks, self._input = self.probe.blocks(self._machine), self.probe.given(self._machine, exact=False)
+            self._blocks, self._input = (
+                self.probe.blocks(self._machine),
+                self.probe.make_input(self._machine, exact=False),
+            )
             self._output = self.probe.output(self._input, self._blocks)
             self.iterations = self.min_iterations = self.probe.least_iterations(self._input, self._blocks)
         return result
@@ -160,13 +163,13 @@ class ProbeRun(Entry):
 def check(probe: Probe, machine: Machine, launch: Callable) -> str:
     """Runs the probe once on inputs whose result is known; returns what is wrong with it, or nothing.
 
-    launch(kernel, given, out, iterations, blocks): `ceilings.launch`, or what runs it on another machine.
+    launch(kernel, data, out, iterations, blocks): `ceilings.launch`, or what runs it on another machine.
     """
-    blocks, given = probe.blocks(machine), probe.given(machine, exact=True)
-    out = probe.output(given, blocks).fill_(0)
-    iterations = probe.least_iterations(given, blocks)
-    launch(probe.kernel, given, out, iterations, blocks)
-    return probe.check(given, out, blocks, iterations)
+    blocks, data = probe.blocks(machine), probe.make_input(machine, exact=True)
+    out = probe.output(data, blocks).fill_(0)
+    iterations = probe.least_iterations(data, blocks)
+    launch(probe.kernel, data, out, iterations, blocks)
+    return probe.check(data, out, blocks, iterations)
 
 
 def _gpu_under_load(work: timers.Work) -> dict:

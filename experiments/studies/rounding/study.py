@@ -75,7 +75,7 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
             inputs = Inputs.make(replace(size, math=math), KIND)
             if deep and size.k > workloads.ROUNDING_WHOLE:
                 bars.doing(f"{math} {inputs.problem}")
-                yield from _deep(inputs, chains)
+                yield from _sum_by_chains(inputs, chains)
                 bars.done(len(alike))
                 continue
             rows = []
@@ -85,7 +85,7 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
                 yield rows[-1]
                 bars.done()
             if deep and size.k == workloads.ROUNDING_KNOWN:
-                chains = _recognised(inputs, dict(zip(alike, rows, strict=True)))
+                chains = _identify_chains(inputs, dict(zip(alike, rows, strict=True)))
 
 
 def _product(
@@ -104,11 +104,11 @@ def _product(
     if result.lost:
         raise DeviceLost(result.lost)
     told = {"inputs": inputs.kind, "view": HARDWARE if device == "cuda" else PREDICTED}
-    bits = {"checksum": sums[-1] if result.accuracy else "", "dealt": _dealt(contender, inputs, device)}
+    bits = {"checksum": sums[-1] if result.accuracy else "", "dealt": _describe_schedule(contender, inputs, device)}
     return RoundingRow.about(NAME, contender, inputs.problem, **told, **result.columns, **bits)
 
 
-def _dealt(contender: Contender, inputs: Inputs, device: str) -> str:
+def _describe_schedule(contender: Contender, inputs: Inputs, device: str) -> str:
     """What a rung chooses by shape, which decides the order in which it adds; empty for other rungs."""
     item = contender.kernel
     if item is None or item.dialect not in item.stage.tiles:
@@ -125,7 +125,7 @@ def _checksum(c: torch.Tensor) -> str:
     return f"{zlib.crc32(c.detach().contiguous().view(torch.uint8).cpu().numpy().tobytes()):08x}"
 
 
-def _recognised(inputs: Inputs, rows: Mapping[Contender, RoundingRow]) -> dict[Contender, Adds]:
+def _identify_chains(inputs: Inputs, rows: Mapping[Contender, RoundingRow]) -> dict[Contender, Adds]:
     """The one chain that gives the bits of each contender; none of those that choose by shape how they add."""
     math = inputs.problem.math
     found = group_pairs((_checksum(chain.product(inputs.a, inputs.b, math)), chain) for chain in CHAINS[math])
@@ -137,7 +137,7 @@ def _recognised(inputs: Inputs, rows: Mapping[Contender, RoundingRow]) -> dict[C
     return {contender: chains[0] for contender, chains in own.items() if len(chains) == 1}
 
 
-def _deep(inputs: Inputs, chains: Mapping[Contender, Adds]) -> Iterator[RoundingRow]:
+def _sum_by_chains(inputs: Inputs, chains: Mapping[Contender, Adds]) -> Iterator[RoundingRow]:
     """Rows of contenders by their chains alone, each of which adds once."""
     for chain in dict.fromkeys(chains.values()):
         c = chain.product(inputs.a, inputs.b, inputs.problem.math)

@@ -130,13 +130,13 @@ def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: s
                 texts[place] = f"{best['stage'][:3]}{marks[m, n]}\n{format_short_percent(shares[place])}"
         names = [str(side) for side in sides]
         maps.share_map(ax, shares, names, names, texts)
-        ax.set_title(DIALECTS[dialect].title + _lacks(on_map, dialect), size=9.5, pad=8)
+        ax.set_title(DIALECTS[dialect].title + _name_missing_rungs(on_map, dialect), size=9.5, pad=8)
         ax.set_xlabel("N")
     axes[0].set_ylabel("M")
     return sheet.fit()
 
 
-def _lacks(frame: pd.DataFrame, dialect: str) -> str:
+def _name_missing_rungs(frame: pd.DataFrame, dialect: str) -> str:
     """The rungs of these rows that are not written in a dialect, as the end of its title: a share may be their lack."""
     missing = [style.label_of(s) for s in style.rungs_of(frame) if style.absent(s, dialect) == style.NO_KERNEL]
     return f", which has no {' and no '.join(missing)}" if missing else ""

@@ -10,7 +10,7 @@ from experiments.records.rows import TimedRow
 
 @dataclass(frozen=True, kw_only=True)
 class TensorCoreRow(TimedRow):
-    """As `TimedRow`, where B may be stored either way."""
+    """The time of one contender with B stored by rows or by columns."""
 
     KEY: ClassVar[tuple[str, ...]] = (*TimedRow.KEY, "b_layout")
     b_layout: str = ""  # of gemm_ref.B_LAYOUTS

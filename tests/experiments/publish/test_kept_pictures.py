@@ -48,18 +48,18 @@ ALL = (PNG, SVG, PAGE)
 
 
 def test_what_is_kept_is_not_drawn_again(folder, asked):
-    first = pictures.drawn("ladder", folder, *ALL)
+    first = pictures.render("ladder", folder, *ALL)
     assert list(first) == [f"ladder_{which}{end}" for which in ("one", "two") for end in ALL]
-    assert pictures.drawn("ladder", folder, *ALL) == first
-    assert pictures.drawn("ladder", folder, PAGE) == {name: first[name] for name in first if name.endswith(PAGE)}
+    assert pictures.render("ladder", folder, *ALL) == first
+    assert pictures.render("ladder", folder, PAGE) == {name: first[name] for name in first if name.endswith(PAGE)}
     assert asked == ["ladder"]
     assert b">a text<" in first["ladder_one.page.svg"] and b">a text<" not in first["ladder_one.svg"]
 
 
 def test_forms_that_are_lacking_are_drawn(folder, asked):
-    pictures.drawn("ladder", folder, PAGE)
-    assert len(pictures.drawn("ladder", folder, *ALL)) == 6
-    assert len(pictures.drawn("ladder", folder, *ALL)) == 6
+    pictures.render("ladder", folder, PAGE)
+    assert len(pictures.render("ladder", folder, *ALL)) == 6
+    assert len(pictures.render("ladder", folder, *ALL)) == 6
     assert asked == ["ladder"] * 2
 
 
@@ -77,17 +77,17 @@ def test_forms_that_are_lacking_are_drawn(folder, asked):
     ],
 )
 def test_a_change(tmp_path, folder, asked, place, matters):
-    pictures.drawn("ladder", folder, *ALL)
+    pictures.render("ladder", folder, *ALL)
     (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / place).write_text("after", encoding="utf-8")
-    pictures.drawn("ladder", folder, *ALL)
+    pictures.render("ladder", folder, *ALL)
     assert len(asked) == (2 if matters else 1)
 
 
 def test_of_any_other_folder_nothing_is_kept(tmp_path, folder, asked):
     elsewhere = folder.rename(tmp_path / "elsewhere")
     for _ in range(2):
-        pictures.drawn("ladder", elsewhere, *ALL)
+        pictures.render("ladder", elsewhere, *ALL)
     assert asked == ["ladder"] * 2 and not build.CACHE.exists()
 
 
@@ -97,6 +97,6 @@ def test_many_are_the_same_as_one_by_one(tmp_path, monkeypatch):
     places = [(name, store.PUBLISHED) for name in ("ladder", "rounding")]
     monkeypatch.setattr(pictures, "_FEW", len(places) - 1)
     monkeypatch.setattr(processes, "_cores", lambda: 1)
-    many = list(pictures.drawn_all(places, SVG))
+    many = list(pictures.render_all(places, SVG))
     assert many == [pictures._draw(*place, (SVG,)) for place in places]
     assert [len(files) for files in many] == [2, 1] and list(many[1]) == ["rounding.svg"]

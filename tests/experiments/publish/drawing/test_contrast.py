@@ -92,7 +92,7 @@ def low_contrasts(svg: str) -> list[str]:
 
 @pytest.mark.parametrize("name", [name for name in studies.names() if store.csv_path(store.PUBLISHED, name).exists()])
 def test_every_text_is_read(name):
-    files = pictures.drawn(name, store.PUBLISHED, style.PAGE)
+    files = pictures.render(name, store.PUBLISHED, style.PAGE)
     assert files
     for file, content in files.items():
         found = figures.inline(file, content.decode())

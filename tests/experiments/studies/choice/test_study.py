@@ -105,9 +105,9 @@ def test_rows_say_what_was_predicted_chosen_and_left_out(rows, rungs):
 def test_of_many_counts_of_blocks_some_are_tried_and_the_chosen_one_always():
     rung = _taking_part()[0]
     effort = question.JUDGED[FULL]
-    found = question.tried(rung, Problem(128, 128, 65536), 132, effort)
+    found = question.select_tries(rung, Problem(128, 128, 65536), 132, effort)
     tiles = [each.candidate.tile for each in found.values()]
-    assert sum(each.chosen for each in found.values()) == 1
+    assert sum(each.is_chosen for each in found.values()) == 1
     assert all(tiles.count(tile) <= effort.most + 1 for tile in tiles)
     assert max(each.predicted_us for each in found.values()) <= 3 * min(each.predicted_us for each in found.values())
     all_of_them = choice.predict_all(rung.kernel.stage, rung.dialect, Problem(128, 128, 65536), 132, vectors=True)
@@ -120,14 +120,14 @@ def test_less_is_spent_where_nothing_is_judged():
     seen, unseen = (Problem(*of[0]) for of in (workloads.fitted("fp32"), workloads.unseen(FULL, "fp32")))
     least, most = (question.effort_at(each, FULL) for each in (seen, unseen))
     assert not least.autotune and least.plan.max_rounds < most.plan.max_rounds
-    found, more = (question.tried(rung, seen, 132, effort) for effort in (least, most))
-    assert 0 < len(found) < len(more) and sum(each.chosen for each in found.values()) == 1
+    found, more = (question.select_tries(rung, seen, 132, effort) for effort in (least, most))
+    assert 0 < len(found) < len(more) and sum(each.is_chosen for each in found.values()) == 1
 
 
 def test_regret_is_beside_the_fastest_that_was_right(rows, tmp_path):
     store.save(tmp_path, "choice", rows, ENVIRONMENT)
     frame = store.read(tmp_path, "choice")
-    found = frames.regrets(frames.held_out(frames.tried(frame))).set_index("dialect")
+    found = frames.regrets(frames.held_out(frames.select_tries(frame))).set_index("dialect")
     assert found.loc[BY_HAND, "regret"] == pytest.approx(0.1) and found.loc[BY_HAND, "tuned"] == 0
     said = outcome("choice", frame)
     assert "10.0% in CUDA (at worst 10.0%, 317 x 4608 x 3584)" in said
@@ -155,7 +155,7 @@ def test_a_candidate_is_launched_with_its_own_blocks(monkeypatch):
     run = ptx.run
     monkeypatch.setattr(ptx, "run", lambda *given, **named: (launched.append(given[1]), run(*given, **named))[1])
     for rung in _taking_part():
-        for who, each in list(question.tried(rung, problem, 132, question.JUDGED[FULL]).items())[:6]:
+        for who, each in list(question.select_tries(rung, problem, 132, question.JUDGED[FULL]).items())[:6]:
             launched.clear()
             assert torch.equal(who.load()(a, b, out=torch.empty(33, 40)), a @ b), who
             assert launched[0].grid[0] == each.candidate.blocks, who
@@ -166,8 +166,8 @@ def test_triton_picks_among_its_own(monkeypatch):
     names = ["triton", "cuda", "triton"]
     able = [Contender("s01", f"x{i}", "", name, "fp32", (), lambda: torch.mm) for i, name in enumerate(names)]
     monkeypatch.setattr(question, "autotune", lambda works: (list(works)[-1], float(len(works))))
-    assert question.tuned(able, Problem(3, 4, 5), "cpu") == {able[2]: 2.0}
-    assert question.tuned(able[1:2], Problem(3, 4, 5), "cpu") == {}
+    assert question.run_autotune(able, Problem(3, 4, 5), "cpu") == {able[2]: 2.0}
+    assert question.run_autotune(able[1:2], Problem(3, 4, 5), "cpu") == {}
 
 
 def test_pictures_show_the_loss_and_how_far_predictions_are_off(rows, drawn):

@@ -19,16 +19,16 @@ from tests.experiments.fixtures import NoBars, raising
 ON_GPU = Request("cuda")
 
 
-def _chosen(request: Request = ON_GPU) -> list[Contender]:
+def _select(request: Request = ON_GPU) -> list[Contender]:
     return [each for each in contenders() if not host.unsuited(each, request)]
 
 
 def test_each_rung_takes_part_once_in_each_of_its_dialects():
     kernels = [(stage.id, dialect) for stage in gemm_ref.STAGES.values() for dialect in stage.dialects]
-    assert sorted((each.stage, each.dialect) for each in _chosen()) == sorted(kernels)
-    assert {each.math for each in _chosen()} == {stage.maths[0] for stage in gemm_ref.STAGES.values()}
-    assert {each.stage for each in _chosen(Request("cuda", math="fp8"))} == {s.id for s in gemm_ref.stages_in("fp8")}
-    assert _chosen(Request("cpu")) == []
+    assert sorted((each.stage, each.dialect) for each in _select()) == sorted(kernels)
+    assert {each.math for each in _select()} == {stage.maths[0] for stage in gemm_ref.STAGES.values()}
+    assert {each.stage for each in _select(Request("cuda", math="fp8"))} == {s.id for s in gemm_ref.stages_in("fp8")}
+    assert _select(Request("cpu")) == []
 
 
 def _fake(name: str, fn) -> Contender:
@@ -58,7 +58,7 @@ def test_calls_are_timed_in_turns_and_wrong_ones_not_at_all(monkeypatch):
 
 
 def test_the_plot_shows_every_rung_and_torch(drawn, tmp_path):
-    everyone = [*_chosen(), *map(host._torch, ("fp32", "bf16"))]
+    everyone = [*_select(), *map(host._torch, ("fp32", "bf16"))]
     rows = [
         HostRow.about("host", each, Problem(s, s, s), median_us=10.0 + s, p20_us=9.0 + s, p80_us=12.0 + s, repeats=9)
         for s in (64, 256)
@@ -77,7 +77,7 @@ def test_the_plot_shows_every_rung_and_torch(drawn, tmp_path):
 def test_on_a_gpu_every_contender_is_timed(monkeypatch):
     monkeypatch.setattr(host, "ROUNDS", 3)
     request = Request("cuda", problems=(Problem(64, 64, 64),))
-    rows = list(host.measure(request, _chosen(), NoBars()))
+    rows = list(host.measure(request, _select(), NoBars()))
     of_torch = [row.math for row in rows if row.stage == host.TORCH]
-    assert {row.status for row in rows} == {PASS} and len(rows) == len(_chosen()) + len(of_torch)
-    assert sorted(of_torch) == sorted({each.math for each in _chosen()} - {"tf32", "fp8"})
+    assert {row.status for row in rows} == {PASS} and len(rows) == len(_select()) + len(of_torch)
+    assert sorted(of_torch) == sorted({each.math for each in _select()} - {"tf32", "fp8"})

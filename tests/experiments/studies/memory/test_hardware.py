@@ -25,7 +25,7 @@ NAMES = list(dict.fromkeys(metric.lstrip("-") for group in METRICS.values() for 
 LOADS, COPIES = NAMES[0], "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum"
 
 
-def chosen(*names):
+def select(*names):
     return [contender for contender in contenders() if str(contender) in names]
 
 
@@ -54,7 +54,7 @@ def test_a_gpu_without_a_metric_says_which():
 
 
 def test_kernels_go_to_the_contenders_in_their_order():
-    who = chosen("s04_shared_tile cuda", "s13_split_k cuda", "s13_split_k triton")
+    who = select("s04_shared_tile cuda", "s13_split_k cuda", "s13_split_k triton")
     found = [{"n": number} for number in range(5)]
     deep = Problem(64, 64, 4096)  # s13 splits K here, and adds in a second kernel
     given = ncu.assign(found, who, deep, REFERENCE_SMS)
@@ -79,19 +79,19 @@ def test_a_refusal_is_told_in_words(monkeypatch, log, stderr, code, message):
     monkeypatch.setattr(ncu.shutil, "which", lambda name: f"/bin/{name}")
     monkeypatch.setattr(ncu.subprocess, "run", run)
     with pytest.raises(NoCounters, match=message):
-        ncu.count(chosen("s02_coalesced cuda"), CUBE)
+        ncu.count(select("s02_coalesced cuda"), CUBE)
 
 
 def test_without_ncu_there_is_one_row_that_says_so(monkeypatch):
     monkeypatch.setattr(ncu.shutil, "which", lambda name: None)
     monkeypatch.setattr(memory, "refusal", lambda *_: None)
-    (row,) = memory._on_the_gpu(chosen("s02_coalesced cuda"), CUBE, NoBars())
+    (row,) = memory._on_the_gpu(select("s02_coalesced cuda"), CUBE, NoBars())
     assert (row.status, row.view) == (SKIPPED, HARDWARE) and "ncu was not found" in row.detail
 
 
 @pytest.fixture(scope="module")
 def counted():
-    (contender,) = chosen("s04_shared_tile cuda")
+    (contender,) = select("s04_shared_tile cuda")
     rows = memory.count(contender, CUBE)
     assert {row.status for row in rows} == {PASS}
     return contender, rows

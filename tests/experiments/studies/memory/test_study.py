@@ -123,14 +123,14 @@ def test_flop_and_distinct_sectors_are_those_of_the_product():
 SMALL = Request("cpu", problems=(Problem(32, 32, 32),))
 
 
-def chosen(*stages: str):
+def select(*stages: str):
     return [c for c in contenders() if c.dialect == "cuda" and c.stage.split("_")[0] in stages]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     target = tmp_path_factory.mktemp("memory")
-    store.save(target, "memory", memory.measure(SMALL, chosen("s02", "s05"), NoBars()), ENVIRONMENT)
+    store.save(target, "memory", memory.measure(SMALL, select("s02", "s05"), NoBars()), ENVIRONMENT)
     return target
 
 
@@ -148,7 +148,7 @@ def test_totals_are_sums_over_lines(folder):
 
 
 def test_a_rerun_replaces_all_rows_of_a_kernel(tmp_path):
-    first = list(memory.measure(SMALL, chosen("s02"), NoBars()))
+    first = list(memory.measure(SMALL, select("s02"), NoBars()))
     store.save(tmp_path, "memory", first, ENVIRONMENT)
     edited = [replace(row, line=row.line + 1) for row in first]
     store.save(tmp_path, "memory", edited, ENVIRONMENT | {"date": "2020-02-03T00:00:00Z"})
@@ -170,12 +170,12 @@ def test_plots(folder, drawn):
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_rung_without_shared_memory_is_drawn(drawn):
-    rows = memory.measure(SMALL, chosen("s02"), NoBars())
+    rows = memory.measure(SMALL, select("s02"), NoBars())
     assert drawn("memory", rows).keys() == {"memory_requests", "memory_intensity"}
 
 
 def test_what_cannot_be_counted_says_why(monkeypatch):
-    (contender,) = chosen("s02")
+    (contender,) = select("s02")
     monkeypatch.setattr(reference_runs.tools, "find", raising(BuildError("nvdisasm was not found")))
     rows = list(memory.measure(SMALL, [contender], NoBars()))
     assert {row.view for row in rows if row.status == PASS} == {WRITTEN}
@@ -187,7 +187,7 @@ def test_what_cannot_be_counted_says_why(monkeypatch):
 
 
 def test_a_wrong_kernel_is_not_counted(monkeypatch):
-    (contender,) = chosen("s02")
+    (contender,) = select("s02")
     fn = contender.load()
 
     def wrong(a, b, out=None):

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from experiments.bench import datasheets
 from experiments.publish.drawing import style
-from experiments.publish.drawing.labels import beside
+from experiments.publish.drawing.labels import label_line_ends
 from experiments.records import store
 from experiments.records.rows import PASS, SKIPPED
 from experiments.studies.roofs.probes import PROBES
@@ -137,7 +137,7 @@ def test_labels_do_not_lie_over_one_another():
         "s20": (2.0, 39),
         "s21": (40, 1),
     }
-    beside(ax, anchors, top=50)
+    label_line_ends(ax, anchors, top=50)
     places = {text.get_text(): ax.transData.transform(text.xy) * 0.72 + text.xyann for text in ax.texts}
     heights = [places[f"s{i:02}"][1] for i in range(12)]
     assert heights == sorted(heights, reverse=True)  # as their points

@@ -52,12 +52,12 @@ def compiled(tmp_path_factory):
 def on_reference_gpu(compiled):
     """What `ceilings.launch` is on a GPU; the arguments between the pointers and `iterations` are those of the .cu."""
 
-    def launch(kernel: MicroKernel, given, out, iterations: int, blocks: int) -> None:
+    def launch(kernel: MicroKernel, data, out, iterations: int, blocks: int) -> None:
         text = compiled(kernel, "-ptx", "-arch=compute_90a").read_text(encoding="utf-8")
-        tiles = given.nbytes // (4 * 16 * kernel.threads)
+        tiles = data.nbytes // (4 * 16 * kernel.threads)
         more = {"copy": [], "read": [tiles, (blocks % tiles or 1) if tiles > 1 else 0, iterations]}
         shape = Launch((blocks, 1, 1), (kernel.threads, 1, 1))
-        ptx.run(ptx.load(text), shape, [given, out, *more.get(kernel.file, [iterations])], names=("in", "out"))
+        ptx.run(ptx.load(text), shape, [data, out, *more.get(kernel.file, [iterations])], names=("in", "out"))
 
     return launch
 
@@ -73,8 +73,8 @@ def test_micro_kernels_are_right_on_the_reference_gpu(name, on_reference_gpu):
 
 @pytest.mark.parametrize("name", ["fma", "dram_read", "l2_read", "l1_read", "shared_read"])
 def test_the_check_sees_an_iteration_too_few(name, on_reference_gpu):
-    def one_less(kernel, given, out, iterations, blocks):
-        on_reference_gpu(kernel, given, out, iterations - 1, blocks)
+    def one_less(kernel, data, out, iterations, blocks):
+        on_reference_gpu(kernel, data, out, iterations - 1, blocks)
 
     assert roofs.check(PROBES[name], SMALL, one_less) != ""
 
@@ -216,7 +216,7 @@ def test_a_row_has_the_rate_and_what_to_compare_it_with(monkeypatch):
         work()
         return 10.0 * runs[-1]
 
-    monkeypatch.setattr(ceilings, "launch", lambda kernel, given, out, iterations, blocks: runs.append(iterations))
+    monkeypatch.setattr(ceilings, "launch", lambda kernel, data, out, iterations, blocks: runs.append(iterations))
     monkeypatch.setattr(roofs, "check", lambda *_: "")
     monkeypatch.setattr(roofs.timers, "CudaTimer", lambda: timer)
     monkeypatch.setattr(roofs.provenance, "gpu", lambda: H200 | {"sm_clock_mhz": 1755})
@@ -237,7 +237,7 @@ def test_a_row_has_the_rate_and_what_to_compare_it_with(monkeypatch):
     assert row.value == row.low == row.high == pytest.approx(flop / 10e-6 / 1e12)
     assert (row.datasheet, row.sm_mhz, row.repeats) == (67.0, 1755, roofs.REPEATS)
     row = measure("dram_copy")
-    assert row.value == pytest.approx(2 * PROBES["dram_copy"].given(SMALL, False).nbytes / 10e-6 / 1e12)
+    assert row.value == pytest.approx(2 * PROBES["dram_copy"].make_input(SMALL, False).nbytes / 10e-6 / 1e12)
     assert row.datasheet == 4.8
     assert measure("l2_read").source == ""  # no figure, no source
     results = iter(["", "its result is off by 1"])  # before the timed launches, and after them
