@@ -95,7 +95,7 @@ def test_many_are_the_same_as_one_by_one(tmp_path, monkeypatch):
     """Drawn by processes of their own, from the published data; they put a set's members in another order."""
     monkeypatch.setattr(build, "CACHE", tmp_path)
     places = [(name, store.PUBLISHED) for name in ("ladder", "rounding")]
-    monkeypatch.setattr(pictures, "_FEW", len(places) - 1)
+    monkeypatch.setattr(pictures, "_MAX_IN_PROCESS", len(places) - 1)
     monkeypatch.setattr(processes, "_cores", lambda: 1)
     many = list(pictures.render_all(places, SVG))
     assert many == [pictures._draw(*place, (SVG,)) for place in places]

@@ -88,7 +88,7 @@ def rows(rungs, monkeypatch):
     def tuned(able, problem):
         return {next(each for each in able if each.dialect == BY_HAND and each.variant.endswith(" x4")): 2.5}
 
-    monkeypatch.setattr(question, "tuned", tuned)
+    monkeypatch.setattr(question, "run_autotune", tuned)
     return list(question.measure(Request("cuda", problems=(PROBLEM,)), rungs, NoBars()))
 
 
@@ -127,7 +127,7 @@ def test_less_is_spent_where_nothing_is_judged():
 def test_regret_is_beside_the_fastest_that_was_right(rows, tmp_path):
     store.save(tmp_path, "choice", rows, ENVIRONMENT)
     frame = store.read(tmp_path, "choice")
-    found = frames.regrets(frames.held_out(frames.select_tries(frame))).set_index("dialect")
+    found = frames.regrets(frames.held_out(frames.tried(frame))).set_index("dialect")
     assert found.loc[BY_HAND, "regret"] == pytest.approx(0.1) and found.loc[BY_HAND, "tuned"] == 0
     said = outcome("choice", frame)
     assert "10.0% in CUDA (at worst 10.0%, 317 x 4608 x 3584)" in said
