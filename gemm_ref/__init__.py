@@ -33,7 +33,7 @@ from gemm_ref.rung import Rung as Rung
 
 if TYPE_CHECKING:
     from gemm_ref import ptx as ptx
-    from gemm_ref.computing import *  # noqa: F403
+    from gemm_ref.computing import *  # noqa: F403 (the file lists these names, once)
 
 
 def __getattr__(name: str) -> object:

@@ -112,7 +112,7 @@ def test_importing_builds_and_reads_nothing():
         "    inside = (writes or event == 'os.mkdir') and os.path.abspath(str(args[0])).startswith(f'{os.getcwd()}/')\n"
         "    if inside or event == 'subprocess.Popen': seen.append((event, args))\n"
         "sys.addaudithook(audit)\n"
-        "import gemm_ref, cuda_kernels, triton_kernels, experiments.cli, experiments.bench.timing\n"
+        "import gemm_ref, cuda_kernels, triton_kernels, experiments.cli, experiments.bench.measure\n"
         "assert 'triton' not in sys.modules\n"
         "for package in (gemm_ref, cuda_kernels, triton_kernels, experiments):\n"
         "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"

@@ -71,7 +71,7 @@ def validate(
         if refusal:
             raise ValueError(refusal)
     implementation = Implementation(rung, variant, dialect, math, epilogue=more.epilogue(MATHS[math].out_dtype))
-    return Plan(implementation, problem, sms_of(a.device), gpu=gpu_of(a.device))
+    return Plan(implementation, problem, sms_of(a.device), gpu=gpu_of(a.device), raise_on_range=on_range == "raise")
 
 
 def _select_rung(a: object, dialect: str, math: str | None, finishes: bool) -> Rung:

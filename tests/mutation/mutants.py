@@ -209,7 +209,7 @@ def _that_run(implementation: Implementation) -> tuple[Implementation, ...]:
     """The kernels that run at the sizes: tiles, and forms of them, by who stores C and how A is read."""
     found: dict[Implementation, None] = {}
 
-    def record(ran: Plan, *matrices: object) -> None:
+    def record(ran: Plan, *matrices: object, **text: str) -> None:
         found[ran.implementation] = None
 
     with (

@@ -58,7 +58,7 @@ def test_each_verdict_is_said_and_the_fewest_lines_at_that_speed_are_to_take(
 def test_without_cuda_nothing_is_compared_or_recommended(tmp_path):
     save(tmp_path, {"triton": HAND})
     table, about = Answer(tmp_path).paragraphs()
-    assert "| not measured | 50.0% `s01`, 26 lines | not measured |" in table and "Other shapes:" not in about
+    assert "| not measured | 50.0% `s01`, 25 lines | not measured |" in table and "Other shapes:" not in about
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
