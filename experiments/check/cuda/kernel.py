@@ -73,7 +73,7 @@ class CudaKernel(Subject):
 
     def changed(self, **attributes: object) -> CudaKernel:
         """Returns the kernel with other attributes, whose first block has not run yet."""
-        return replace(self, survey=None, **attributes)  # type: ignore[arg-type]
+        return replace(self, survey=None, **attributes)  # type: ignore[arg-type]  # replace() checks the names at run time
 
     @property
     def notes(self) -> list[Message]:
