@@ -13,10 +13,10 @@ from experiments.check.subject import Subject
 from experiments.check.trial import Launches, attempt
 from gemm_ref import ptx
 from gemm_ref.build import BuildError
-from gemm_ref.ptx.count.records import COMPILED, WRITTEN
+from gemm_ref.ptx.count.counts import COMPILED, WRITTEN
 from gemm_ref.ptx.count.sectors import SECTOR
 from gemm_ref.sass import mix, ports, tools
-from gemm_ref.sass.listing import Kernel, parse
+from gemm_ref.sass.listing import SassKernel, parse
 from gemm_ref.sass.loop import main_trip
 from gemm_ref.sass.occupancy import ARCHITECTURES, occupancy, requested_bytes
 
@@ -140,7 +140,7 @@ def _code(name: str, cubin: bytes, launch: gemm_ref.Launch) -> MachineCode:
     )
 
 
-def _ports(kernel: Kernel) -> ports.Ports | None:
+def _ports(kernel: SassKernel) -> ports.Ports | None:
     try:
         trip = main_trip(kernel)
     except ValueError:  # it jumps to a place that the text does not name, and its loops are not known

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.records.rows import HARDWARE, PASS
-from gemm_ref.ptx.count.records import COMPILED, ONCE
+from gemm_ref.ptx.count.counts import COMPILED, ONCE
 from gemm_ref.ptx.count.sectors import SECTOR
 
 WAVEFRONT = 128  # bytes that shared memory moves at most in one

@@ -24,7 +24,7 @@ from gemm_ref.ptx.core.events import first_block as first_block
 from gemm_ref.ptx.core.events import watched as watched
 from gemm_ref.ptx.core.machine import DecodedKernel as DecodedKernel
 from gemm_ref.ptx.count.counter import Counter as Counter
-from gemm_ref.ptx.count.records import Count as Count
+from gemm_ref.ptx.count.counts import Count as Count
 from gemm_ref.ptx.detect.detectors import Detectors as Detectors
 from gemm_ref.ptx.detect.finding import Finding as Finding
 from gemm_ref.ptx.program import Pointers as Pointers

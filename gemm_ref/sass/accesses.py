@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gemm_ref.sass.listing import Kernel, parse
+from gemm_ref.sass.listing import SassKernel, parse
+from gemm_ref.sass.mix import bits
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,6 @@ class MachineCode:
 _GLOBAL_OR_SHARED = {"LDG", "STG", "LDS", "STS", "LDGSTS", "LD", "ST", "ATOM", "ATOMG", "ATOMS", "RED"}
 _ROWS = {"LDSM", "STSM"}
 _LOCAL = {"LDL", "STL"}
-_SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 
 
 def read(text: str) -> dict[str, MachineCode]:
@@ -45,7 +45,7 @@ def read(text: str) -> dict[str, MachineCode]:
     return {kernel.name: _accesses(kernel) for kernel in parse(text)}
 
 
-def _accesses(kernel: Kernel) -> MachineCode:
+def _accesses(kernel: SassKernel) -> MachineCode:
     made: dict[int, list[MachineAccess]] = defaultdict(list)
     spills = 0
     for instruction in kernel.code:
@@ -56,7 +56,6 @@ def _accesses(kernel: Kernel) -> MachineCode:
         elif instruction.name in _GLOBAL_OR_SHARED | _ROWS:
             if not instruction.ptx_line:
                 raise ValueError(f"{kernel.name}: {instruction.opcode} has no line of PTX: compile with -lineinfo")
-            modifiers = instruction.opcode.split(".")[1:]
-            size = 16 if instruction.name in _ROWS else next((_SIZES[m] for m in modifiers if m in _SIZES), 4)
+            size = 16 if instruction.name in _ROWS else bits(instruction) // 8
             made[instruction.ptx_line].append(MachineAccess(instruction.opcode, size))
     return MachineCode({line: tuple(accesses) for line, accesses in made.items()}, spills)

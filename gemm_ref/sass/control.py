@@ -18,7 +18,7 @@ _SIZE, _FIRST = 16, 105
 
 
 @dataclass(frozen=True)
-class Control:
+class ControlCode:
     """Of one instruction."""
 
     stall: int  # clocks until the warp's next one
@@ -27,7 +27,7 @@ class Control:
     waits: tuple[int, ...]  # the counters that have to be 0 before it
 
 
-def controls(cubin: bytes, kernel: str) -> list[Control]:
+def controls(cubin: bytes, kernel: str) -> list[ControlCode]:
     """For the instructions of a kernel in the order of nvdisasm's text, and what fills up its section behind them.
 
     Raises ValueError for bytes that are no cubin, KeyError for a kernel that is not in it.
@@ -36,7 +36,7 @@ def controls(cubin: bytes, kernel: str) -> list[Control]:
     return [_control(cubin[place : place + _SIZE]) for place in range(begin, begin + length, _SIZE)]
 
 
-def _control(instruction: bytes) -> Control:
+def _control(instruction: bytes) -> ControlCode:
     bits = int.from_bytes(instruction, "little") >> _FIRST
     waits = tuple(counter for counter in range(COUNTERS) if bits >> 11 + counter & 1)
-    return Control(bits & 15, bits >> 5 & 7, bits >> 8 & 7, waits)
+    return ControlCode(bits & 15, bits >> 5 & 7, bits >> 8 & 7, waits)

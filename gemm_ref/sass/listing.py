@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gemm_ref.sass.control import Control
+from gemm_ref.sass.control import ControlCode
 
 _KERNEL = re.compile(r"^\.text\.(\S+):")
 _PTX_LINE = re.compile(r'//## File "\.nv_debug_ptx_txt", line (\d+)')
@@ -29,7 +29,7 @@ class Instruction:
     operands: str = ""
     guard: str = ""  # "@!P0"; empty where all threads execute it
     ptx_line: int = 0  # of the PTX that it was made from; 0 where the cubin does not say
-    control: Control | None = None  # what the scheduler is told, where it was read from the cubin
+    control: ControlCode | None = None  # what the scheduler is told, where it was read from the cubin
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class SassKernel:
     """The instructions of one kernel, and the index of the instruction that each label stands before."""
 
     name: str
@@ -71,7 +71,7 @@ class Block:
     successors: tuple[int, ...]
 
 
-def parse(text: str) -> list[Kernel]:
+def parse(text: str) -> list[SassKernel]:
     """The kernels in nvdisasm's text, in its order."""
     kernels: list[tuple[str, list[Instruction], dict[str, int]]] = []
     ptx_line = 0
@@ -88,10 +88,10 @@ def parse(text: str) -> list[Kernel]:
         elif instruction := _INSTRUCTION.match(line):
             guard, opcode, operands = instruction.groups(default="")
             kernels[-1][1].append(Instruction(opcode, operands, guard, ptx_line))
-    return [Kernel(name, tuple(code), labels) for name, code, labels in kernels]
+    return [SassKernel(name, tuple(code), labels) for name, code, labels in kernels]
 
 
-def blocks(kernel: Kernel) -> list[Block]:
+def blocks(kernel: SassKernel) -> list[Block]:
     """The basic blocks of a kernel in the order of the text; the first is where it starts.
 
     Raises ValueError for an instruction whose successors cannot be told from the text.
@@ -109,7 +109,7 @@ def blocks(kernel: Kernel) -> list[Block]:
     return cut
 
 
-def _next_indices(kernel: Kernel) -> list[tuple[int, ...]]:
+def _next_indices(kernel: SassKernel) -> list[tuple[int, ...]]:
     """For each instruction the indices of those that may be executed after it."""
     found: list[tuple[int, ...]] = []
     meeting: dict[str, int] = {}  # barrier register -> where the threads that BSYNC waits for go on together

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gemm_ref.sass.listing import Block, Instruction, Kernel, blocks
+from gemm_ref.sass.listing import Block, Instruction, SassKernel, blocks
 from gemm_ref.sass.mix import flop_of, moved_bytes_of
 
 
@@ -25,7 +25,7 @@ class _Loop:
     body: frozenset[int]  # blocks, the head among them
 
 
-def main_trip(kernel: Kernel) -> tuple[Instruction, ...]:
+def main_trip(kernel: SassKernel) -> tuple[Instruction, ...]:
     """The instructions of one trip through the main loop, in order; none where no loop computes anything.
 
     Raises ValueError for flow of control that cannot be followed.

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from gemm_ref.sass.control import COUNTERS, Control, controls
-from gemm_ref.sass.listing import Instruction, Kernel
+from gemm_ref.sass.control import COUNTERS, ControlCode, controls
+from gemm_ref.sass.listing import Instruction, SassKernel
 from gemm_ref.sass.mix import bits
 from gemm_ref.sass.ports import Banks, bank_reads, loaded
 
@@ -49,7 +49,7 @@ class Schedule:
         return self.issuing + sum(self.waiting.values())
 
 
-def controlled(kernel: Kernel, cubin: bytes) -> Kernel:
+def controlled(kernel: SassKernel, cubin: bytes) -> SassKernel:
     """The kernel with what its scheduler is told, read from the cubin that it is of."""
     code = zip(kernel.code, controls(cubin, kernel.name), strict=False)  # behind the code there is filling
     return replace(kernel, code=tuple(replace(instruction, control=control) for instruction, control in code))
@@ -77,7 +77,7 @@ class _Step:
     """An instruction of the loop as the scheduler sees it."""
 
     name: str
-    control: Control
+    control: ControlCode
     reads: tuple[int, ...]  # of each bank of registers
     served: float = 0.0  # clocks of shared memory
     returned: int = 0  # and on the way back
@@ -96,11 +96,11 @@ class _Step:
         return not (told or self.served or any(self.writes) or self.name in _TELLING)
 
 
-def _step(instruction: Instruction, control: Control, reads: tuple[int, ...], wavefronts: Mapping[str, float]) -> _Step:
+def _step(instruction: Instruction, control: ControlCode, reads: tuple[int, ...], passes: Mapping[str, float]) -> _Step:
     name = instruction.name
     if name in ("LDS", "LDSM", "STS", "STSM", "LDGSTS") and not instruction.never:
         returned = 32 * bits(instruction) // 8 // _BYTES if name in ("LDS", "LDSM") else 0
-        return _Step(name, control, reads, wavefronts[instruction.opcode], returned, loaded(instruction))
+        return _Step(name, control, reads, passes[instruction.opcode], returned, loaded(instruction))
     if name == "DEPBAR":
         return _Step(name, control, reads, left=int(instruction.operands.split(",")[1], 16))
     return _Step(name, control, reads, writes=loaded(instruction))

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.records import store
 from experiments.records.compiled import compare_with_measured, error
-from gemm_ref.sass.control import COUNTERS, Control
+from gemm_ref.sass.control import COUNTERS, ControlCode
 from gemm_ref.sass.listing import Instruction
 from gemm_ref.sass.schedule import simulate
 
@@ -16,12 +16,12 @@ NONE = COUNTERS + 1
 
 
 def step(opcode: str, operands: str = "", *, stall: int = 1, result: int = NONE, waits: tuple[int, ...] = ()):
-    return Instruction(opcode, operands, control=Control(stall, result, NONE, waits))
+    return Instruction(opcode, operands, control=ControlCode(stall, result, NONE, waits))
 
 
 FFMA = [step("FFMA", f"R{20 + 2 * i}, R2.reuse, R5, R{20 + 2 * i}") for i in range(64)]  # one even, one odd read each
 LOAD = step("LDS.128", "R8, [R4]", result=0)
-USE = replace(FFMA[0], control=Control(1, NONE, NONE, (0,)))
+USE = replace(FFMA[0], control=ControlCode(1, NONE, NONE, (0,)))
 
 
 def waits(trip: list[Instruction], warps: int = 4, blocks: int = 1, **wavefronts: float) -> dict[str, float]:

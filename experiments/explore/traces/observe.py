@@ -14,7 +14,7 @@ from gemm_ref.ptx.core.events import BarrierUse, KernelInfo
 from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.core.memory import GlobalMemory, Tensor
 from gemm_ref.ptx.count.banks import WORD, line_passes
-from gemm_ref.ptx.count.records import flops_of
+from gemm_ref.ptx.count.counts import flops_of
 from gemm_ref.ptx.count.requests import rows, served
 from gemm_ref.ptx.text.dtypes import per_lane
 from gemm_ref.ptx.text.parser import Instruction

@@ -43,9 +43,9 @@ from experiments.records.rows import ERROR, PASS, SKIPPED
 from experiments.studies.instructions.row import InstructionRow
 from experiments.studies.shared.reference_runs import count_accesses, missing_disassembler
 from gemm_ref.launch import cdiv
-from gemm_ref.ptx.count.records import COMPILED
+from gemm_ref.ptx.count.counts import COMPILED
 from gemm_ref.sass import mix, ports, schedule, tools
-from gemm_ref.sass.listing import Instruction, Kernel, parse
+from gemm_ref.sass.listing import Instruction, SassKernel, parse
 from gemm_ref.sass.loop import main_trip
 from gemm_ref.sass.occupancy import ARCHITECTURES, WARP, Multiprocessor, occupancy, requested_bytes
 
@@ -171,12 +171,12 @@ def _register_reads(trip: Sequence[Instruction]) -> dict[str, int]:
     return {"even_reads": found.even, "odd_reads": found.odd, "port_clocks": found.clocks}
 
 
-def _waits(kernel: Kernel, warps: int, blocks: int, wavefronts: Mapping[str, float]) -> dict[str, float]:
+def _waits(kernel: SassKernel, warps: int, blocks: int, wavefronts: Mapping[str, float]) -> dict[str, float]:
     found = schedule.simulate(main_trip(kernel), warps, blocks, wavefronts)
     return {"clocks": found.clocks, **{f"wait_{reason}": clocks for reason, clocks in found.waiting.items()}}
 
 
-def _main(kernels: Sequence[Kernel]) -> tuple[Kernel, tuple[Instruction, ...]]:
+def _main(kernels: Sequence[SassKernel]) -> tuple[SassKernel, tuple[Instruction, ...]]:
     """Of several kernels the one whose main loop computes most in a trip, and that trip."""
     trips = [(kernel, trip) for kernel in kernels if (trip := main_trip(kernel))]
     if not trips:

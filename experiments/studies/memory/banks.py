@@ -11,7 +11,7 @@ from experiments.publish.drawing import maps, style
 from experiments.publish.drawing.sheet import Sheet
 from gemm_ref import DIALECTS
 from gemm_ref.ptx.count.banks import BANKS, WORD, turns
-from gemm_ref.ptx.count.records import WRITTEN
+from gemm_ref.ptx.count.counts import WRITTEN
 from gemm_ref.ptx.count.sectors import WARP
 
 _NONE = -1

@@ -33,7 +33,7 @@ from experiments.studies.memory import ncu
 from experiments.studies.memory.row import AccessRow
 from experiments.studies.shared.reference_runs import count_accesses, missing_disassembler, refuse_long_run
 from gemm_ref import ptx
-from gemm_ref.ptx.count.records import COMPILED
+from gemm_ref.ptx.count.counts import COMPILED
 
 NAME = "memory"
 

@@ -14,7 +14,7 @@ from experiments.publish.wording import NOT_MEASURED, kernel_name, name_defaults
 from experiments.records import environment, store, traffic
 from experiments.records.rows import HARDWARE
 from gemm_ref import DIALECTS
-from gemm_ref.ptx.count.records import COMPILED
+from gemm_ref.ptx.count.counts import COMPILED
 
 BLOCKS = dict.fromkeys(("requests", "hardware"), "memory.md")  # block -> the page of docs/ that has it
 

@@ -24,7 +24,7 @@ from experiments.records import frames, store
 from experiments.records.controls import CONTROL, explained, size_name
 from experiments.records.rows import PASS
 from gemm_ref import DIALECTS
-from gemm_ref.ptx.count.records import COMPILED, WRITTEN
+from gemm_ref.ptx.count.counts import COMPILED, WRITTEN
 from gemm_ref.ptx.count.sectors import SECTOR
 from gemm_ref.rung import DEFAULT_VARIANT
 

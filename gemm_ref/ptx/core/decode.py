@@ -91,7 +91,7 @@ class Decoder:
         found: set[str] = set()
         waiting = [self.entry]
         while waiting:
-            names, by_address = waiting.pop().called()
+            names, by_address = waiting.pop().find_callees()
             functions = self.kernel.entry.functions
             new = [f for f in functions if (by_address or f.name in names) and f.name not in found]
             found |= {function.name for function in new}

@@ -1,13 +1,13 @@
-"""Counts what a kernel asks of memory, by source line and by access, as written and as compiled.
+"""Counts the memory requests and the arithmetic of a kernel, by source line and access, as written and as compiled.
 
     counter = ptx.Counter()
     with ptx.watched(counter):
         cuda_kernels.gemm(a, b, stage="s04")  # CPU tensors
     counter.counts()
 
-A request is one memory instruction of one warp, if any of its lanes takes part. 'Written' counts the PTX. 'Compiled'
-counts what ptxas made of it: an access that it widened is counted at its width in the machine code, from the aligned
-address that the wide access must have, and one that it fused into another is not counted. Neither knows caches or time.
+A request is one memory instruction of one warp with at least one active lane. 'Written' counts the PTX. 'Compiled'
+counts the machine code of ptxas: a widened access is counted with its width there, from the aligned address that the
+wide access must have, and one that was fused into another is not counted. Neither models caches or time.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from gemm_ref.ptx.core.events import Access, KernelInfo, Observer
 from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.core.memory import GlobalMemory
 from gemm_ref.ptx.count.banks import WORD, line_passes
-from gemm_ref.ptx.count.records import COMPILED, ONCE, WRITTEN, Count, differences, flops_of, order
+from gemm_ref.ptx.count.counts import COMPILED, ONCE, WRITTEN, Count, flops_of, sort_key, unmatched_bytes
 from gemm_ref.ptx.count.requests import of_warps, rows, served
 from gemm_ref.ptx.count.sectors import SECTOR
 from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.sass import accesses
 
-_MAX_SHARED = 1 << 20  # no GPU has a shared memory of a megabyte
+_MAX_SHARED = 1 << 20  # more than any GPU's shared memory
 
 
 @dataclass
@@ -54,9 +54,9 @@ class _Sum:
 
 
 class Counter(Observer):
-    """Counts every launch that it observes; `disassemble` turns a cubin into text (`sass.tools.disassemble`).
+    """Counts every launch that it observes.
 
-    Without `disassemble`, only what is written is counted.
+    disassemble: turns a cubin into text (`sass.tools.disassemble`); without it only the PTX is counted.
     """
 
     def __init__(self, disassemble: Callable[[bytes], str] | None = None) -> None:
@@ -68,20 +68,20 @@ class Counter(Observer):
         self._shared: dict[range, str] = {}  # the launch's arrays in shared memory
         self._launch = 0
         self._code: Mapping[int, tuple[accesses.MachineAccess, ...]] = {}
-        self._copied: list[_Sum] = []  # the sums that the shared side of the last cp.async went into
-        self._known: dict[tuple, tuple] = {}  # a request's look -> its lanes, sectors or wavefronts
+        self._cp_async_sums: list[_Sum] = []  # the sums of the shared side of the last cp.async
+        self._known: dict[tuple, tuple] = {}  # the pattern of a request -> its numbers
         self._spills: dict[int, int] = {}  # by launch
 
     @property
     def launches(self) -> int:
-        """How many kernels were run so far."""
+        """The number of kernels that have been launched so far."""
         return self._launch
 
     def counts(self) -> list[Count]:
-        """Everything counted so far, in the order of launches and lines."""
+        """Return all counts so far, by launch and line."""
         merged: dict[Count, _Sum] = {}
         for about, total in self._sums.values():
-            for view in self._views if about.kind == "flop" else (about.view,):  # ptxas leaves arithmetic as it is
+            for view in self._views if about.kind == "flop" else (about.view,):  # ptxas does not change arithmetic
                 line = merged.setdefault(replace(about, view=view), _Sum())
                 line.add(total.numbers)
                 if total.excess >= line.excess:
@@ -91,12 +91,12 @@ class Counter(Observer):
                 about = Count(view, launch, "", 0, "", ONCE, array, kind, 0)
                 merged[about] = _Sum({"sectors": int(touched.sum())})
         counts = [replace(about, offsets=total.offsets, **total.numbers) for about, total in merged.items()]
-        unmatched = differences(counts)
+        unmatched = unmatched_bytes(counts)
         for i, count in enumerate(counts):
             if count.view == COMPILED:
                 off, spills = unmatched[count.launch, count.space, count.kind], self._spills[count.launch]
                 counts[i] = replace(count, unmatched=off, spills=spills)
-        return sorted(counts, key=order)
+        return sorted(counts, key=sort_key)
 
     def on_launch(self, kernel: KernelInfo, launch: Launch, memory: GlobalMemory) -> None:
         self._launch += 1
@@ -129,13 +129,13 @@ class Counter(Observer):
         touched = addresses[active]
         low, high = int(touched.min()), int(touched.max())
         if low < 0 or (access.space == "shared" and high > _MAX_SHARED):
-            return  # out of bounds: the machine will stop at it
+            return  # out of bounds: the machine is about to stop
         array, first = self._touch(access, touched, low, high)
         copies = instruction.parts[0] == "cp" and access.space == "global"
         about = (access.space, array, "async load" if copies else access.kind)
         if copies and access.size >= WORD:  # its shared side was counted just before
             passes = int(line_passes(addresses, active, access.size).sum())
-            for total in self._copied:
+            for total in self._cp_async_sums:
                 total.add({"wavefronts": passes, "ideal": passes})
         sums = [self._sum(WRITTEN, instruction, instruction.name, *about, access.size)]
         self._add(sums[0], access, addresses, active, first)
@@ -149,7 +149,7 @@ class Counter(Observer):
                 self._add(total, replace(access, size=wide.size), vectors, active, first)
             sums.append(total)
         if access.kind == "async store":
-            self._copied = sums
+            self._cp_async_sums = sums
 
     def _sum(self, view: str, instruction: Instruction, op: str, space: str, array: str, kind: str, size: int) -> _Sum:
         key = (view, self._launch, instruction.ptx_line, array, kind)
@@ -179,7 +179,7 @@ class Counter(Observer):
             total.worst = np.where(active[worst], addresses[worst] - first, -1)
 
     def _touch(self, access: Access, addresses: np.ndarray, low: int, high: int) -> tuple[str, int]:
-        """(name, first address) of what these addresses lie in; of a tensor, remember which sectors were touched."""
+        """Return the name and the first address of the array that is accessed; record the sectors of a tensor."""
         if access.space == "shared":
             return next((name for place, name in self._shared.items() if low in place and high in place), ""), 0
         for tensor in access.machine.memory.tensors if access.space == "global" else ():

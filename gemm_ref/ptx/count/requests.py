@@ -1,4 +1,4 @@
-"""What each warp asks for with one access, and what serving it takes by the rules of `sectors` and `banks`."""
+"""The requests of each warp in one access, and what it takes to serve them by the rules of `sectors` and `banks`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gemm_ref.ptx.count.banks import wavefronts
 from gemm_ref.ptx.count.sectors import WARP, sectors
 from gemm_ref.ptx.text.dtypes import per_lane
 
-_ROW = 16  # bytes of a row of an 8 x 8 matrix that LDSM reads, and that no other part of wmma does
+_ROW = 16  # bytes of a row of an 8 x 8 matrix, the unit of LDSM
 
 
 def rows(values: np.ndarray, machine: Lanes, missing: int | bool) -> np.ndarray:
-    """One value a lane as (warps, 32); the lanes that a block's last warp lacks get `missing`."""
+    """Return one value per lane as (warps, 32); missing lanes of a block's last warp get `missing`."""
     launch = machine.launch
     if launch.threads % WARP == 0:
         return values.reshape(-1, WARP)
@@ -25,17 +25,17 @@ def rows(values: np.ndarray, machine: Lanes, missing: int | bool) -> np.ndarray:
 
 
 def of_warps(access: Access) -> tuple[np.ndarray, np.ndarray]:
-    """The addresses of an access, and who takes part, (warps, 32) each."""
+    """Return the addresses of an access and its active lanes, (warps, 32) each."""
     machine = access.machine
     lanes = np.ones(machine.lanes, bool) if access.lanes is None else access.lanes
     return rows(per_lane(access.addresses, machine.lanes), machine, 0), rows(lanes, machine, False)
 
 
 def served(access: Access, addresses: np.ndarray, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What each warp's request takes, and what it would take without bank conflicts; (warps,) each.
+    """Return what each warp's request takes, and what it would take without bank conflicts; (warps,) each.
 
-    Wavefronts of shared memory; of other spaces sectors, twice the same. addresses, active: as `of_warps` gives them,
-    or with those of the machine code. What a cp.async takes beyond that is `banks.line_passes`.
+    These are wavefronts of shared memory, and sectors of other spaces, where both are equal. addresses, active: from
+    `of_warps`, or those of the machine code. A cp.async takes `banks.line_passes` in addition.
     """
     if access.space != "shared":
         taken = sectors(addresses, active)
@@ -44,7 +44,7 @@ def served(access: Access, addresses: np.ndarray, active: np.ndarray) -> tuple[n
 
 
 def joins(op: str, kind: str, size: int) -> bool:
-    """Whether groups of lanes that agree are joined (`banks.wavefronts`): in loads, but for rows of matrices.
+    """Return whether groups of lanes with equal addresses are joined (`banks.wavefronts`): in loads, but not LDSM.
 
     op: an instruction's name, or its first part, in PTX or in machine code.
     """

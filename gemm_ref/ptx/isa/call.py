@@ -63,7 +63,9 @@ def _variables(decoder: Decoder, operands: tuple[Operand, ...]) -> list[LocalVar
 
 def _link(decoder: Decoder, function: Decoder, gives: list[LocalVariable], takes: list[LocalVariable]) -> tuple | None:
     """Return the arguments of `Calls.enter` for a call of this function; None if its parameters are others."""
-    formals = [[function.local_variable(v.name) for v in some] for some in (function.entry.takes, function.entry.gives)]
+    formals = [
+        [function.local_variable(v.name) for v in some] for some in (function.entry.formals, function.entry.results)
+    ]
     if [len(some) for some in formals] != [len(takes), len(gives)]:
         return None
     recursive = decoder.is_recursive and function.is_recursive

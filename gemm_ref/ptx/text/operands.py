@@ -1,4 +1,4 @@
-"""The operands of PTX's instructions (PTX ISA, chapters 4.5 and 6): what they are, and reading them from text."""
+"""The operands of PTX instructions, and their parser (PTX ISA, 4.5, constants, and 6, instruction operands)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Immediate:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A label, a function's or a variable's name; as an operand its address, and so many bytes beyond."""
+    """The name of a label, function or variable; as an operand its address, plus an offset in bytes."""
 
     name: str
     offset: int = 0
@@ -44,7 +44,7 @@ class Address:
 
 @dataclass(frozen=True)
 class TensorAddress:
-    """`[map, {x, y, ...}]`: the address of a tensor map, and coordinates in its tensor, the innermost first."""
+    """`[map, {x, y, ...}]`: the address of a tensor map, and coordinates in its tensor, innermost first."""
 
     map: Address
     coordinates: tuple[Operand, ...]
@@ -76,7 +76,7 @@ Operand = Register | Immediate | Symbol | Address | TensorAddress | Vector | Pai
 
 
 def items_of(operand: Operand) -> tuple[Operand, ...]:
-    """The items of a vector; an operand without braces is the only one."""
+    """Return the items of a vector, or an operand without braces as the only item."""
     return operand.items if isinstance(operand, Vector) else (operand,)
 
 
@@ -85,13 +85,13 @@ _NUMBER = re.compile(r"-?(0[xX][0-9a-fA-F]+|\d+)U?$")
 
 
 def split_operands(text: str) -> list[str]:
-    """Operands at their commas, those inside braces and brackets left whole."""
+    """Split operands at their commas, but not inside braces and brackets."""
     return [part for found in _OPERANDS.findall(text) if (part := found.strip())]
 
 
 @functools.lru_cache(maxsize=4096)  # a kernel names each of its registers many times
 def read_operand(text: str) -> Operand:
-    """One operand; braces and parentheses make a vector. Raises ParseError for text that is none."""
+    """Parse one operand; braces and parentheses make a vector. Raises ParseError for other text."""
     if text == "_":
         return None
     if text.startswith(("{", "(")):
@@ -129,7 +129,7 @@ def _address(text: str) -> Address:
 
 
 def read_immediate(text: str) -> Immediate | None:
-    """A literal; None for text that is none."""
+    """Parse a literal; None for other text."""
     if text == "WARP_SZ":
         return Immediate(32)
     if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", text):

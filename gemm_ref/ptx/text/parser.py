@@ -1,7 +1,7 @@
-"""Read PTX text into kernels: instructions with their operands, and where each came from in the source.
+"""The parser of PTX text: kernels, instructions with their operands, and the source line of each.
 
-Covers the syntax of PTX ISA chapters 4 and 5 that nvcc and Triton write: entries, parameters, register and
-memory declarations, labels, guards, vector operands, `.loc`. Which instructions exist is not this file's concern.
+It covers the syntax of PTX ISA, chapters 4, 5 and 11, that nvcc and Triton write: entries, parameters, register and
+memory declarations, labels, guards, vector operands, `.loc`. `isa` knows which instructions there are.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ class Instruction:
     text: str
     file: str
     line: int
-    ptx_line: int = 0  # in the PTX text itself, from 1: what ptxas calls the instruction in its line table
-    callers: tuple[str, ...] = ()  # `file:line` into which that line's function was inlined, then that one's, ...
+    ptx_line: int = 0  # in the PTX text, from 1: the line in the line table of ptxas
+    callers: tuple[str, ...] = ()  # `file:line` of the call that was inlined there, then of that one's caller, ...
 
     @functools.cached_property
     def parts(self) -> list[str]:
-        """The name at its dots: `["ld", "global", "nc", "f32"]`."""
+        """The parts of the name: `["ld", "global", "nc", "f32"]`."""
         return self.name.split(".")
 
     @property
     def caller(self) -> str:
-        """The first of `callers` in another file; of one in the same the first; empty where it was not inlined."""
+        """The first of `callers` in another file, or else the first; empty if it was not inlined."""
         elsewhere = [caller for caller in self.callers if not caller.startswith(self.file)]
         return (elsewhere or [*self.callers, ""])[0]
 
     @property
     def place(self) -> str:
-        """`file:line: text`, the start of every error message; of a long list of registers the first and last."""
+        """`file:line: text`, the start of every error message, with long lists of registers abbreviated."""
         text = _LONG_VECTOR.sub(r"{\1, ..., \2}", self.text)
         return f"{self.file}:{self.line}: {text}"
 
@@ -76,11 +76,11 @@ class Variable:
     align: int
     size: int
     data: bytes = b""  # initial contents of a global or const variable
-    addresses: tuple[tuple[int, Symbol], ...] = ()  # at these bytes of it: those of functions and variables
+    addresses: tuple[tuple[int, Symbol], ...] = ()  # (byte offset, symbol) of addresses in the contents
 
     @property
     def source_name(self) -> str:
-        """Its name as the source has it: nvcc's ends with the length of that name and the name."""
+        """The name in the source: nvcc's mangled name ends with the length of that name and the name."""
         endings = re.findall(r"(?=E(\d+)([A-Za-z_]\w*)$)", self.name)
         return next((name for length, name in endings if int(length) == len(name)), self.name)
 
@@ -90,31 +90,31 @@ class Entry:
     """A kernel or a function as written: its parameters in order, registers, variables, instructions and labels."""
 
     name: str
-    # of a kernel (name, type), the type without its dot, and `b8[24]` for 24 bytes by value
+    # Of a kernel: (name, type), the type without its dot, and `b8[24]` for 24 bytes by value.
     parameters: list[tuple[str, str]] = field(default_factory=list)
-    # Of a function, in space `param`: what it takes and gives back.
-    takes: list[Variable] = field(default_factory=list)
-    gives: list[Variable] = field(default_factory=list)
+    # Of a function, in space `param`: its formal parameters and its results.
+    formals: list[Variable] = field(default_factory=list)
+    results: list[Variable] = field(default_factory=list)
     is_function: bool = False
     registers: dict[str, str] = field(default_factory=dict)  # name or `prefix<` -> type
     variables: list[Variable] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     tables: dict[str, list[str]] = field(default_factory=dict)  # `.branchtargets`, by the label before them
-    cluster: tuple[int, int, int] | None = None  # blocks of a cluster along x, y and z, where the kernel says
-    most_threads: int | None = None  # of a block, where the kernel says
+    cluster: tuple[int, int, int] | None = None  # blocks of a cluster along x, y and z, if the kernel declares it
+    most_threads: int | None = None  # of a block, if the kernel declares it
     functions: list[Entry] = field(default_factory=list)  # that a kernel may call
 
     def register_type(self, name: str) -> str:
-        """The declared type of a register. Raises ParseError when it was not declared."""
+        """Return the declared type of a register. Raises ParseError for an undeclared one."""
         prefix = name.rstrip("0123456789") + "<"
         declared = self.registers.get(name) or self.registers.get(prefix)
         if declared is None:
             raise ParseError(f"register {name} of {self.name} is not declared")
         return declared
 
-    def called(self) -> tuple[set[str], bool]:
-        """The functions that its instructions call by name, and whether they call some by address."""
+    def find_callees(self) -> tuple[set[str], bool]:
+        """Return the functions that it calls by name, and whether it calls any by address."""
         calls = [instruction for instruction in self.instructions if instruction.parts[0] == "call"]
         targets = [next(o for o in call.operands if not isinstance(o, Vector)) for call in calls]
         names = {target.name for target in targets if isinstance(target, Symbol) and target.name not in self.registers}
@@ -140,7 +140,7 @@ _LONG_VECTOR = re.compile(r"\{([^{},]+)(?:,[^{},]+){7,},\s*([^{},]+)\}")
 
 
 class Module(Mapping[str, Entry]):
-    """The kernels of a PTX module by name; each is read when it is asked for, with the functions that it may call."""
+    """The kernels of a PTX module by name; each is parsed on first use, with the functions that it may call."""
 
     def __init__(self, text: str) -> None:
         uncommented = re.sub(r"/\*.*?\*/", lambda comment: "\n" * comment[0].count("\n"), text, flags=re.S)
@@ -182,11 +182,11 @@ class Module(Mapping[str, Entry]):
             entry = self._read[name] = Entry(name, is_function=name not in self._kernels)
             body = self._text[header.end() : self._ends[name]]
             if entry.is_function:
-                entry.gives, entry.takes = (
+                entry.results, entry.formals = (
                     [_variable(part) for part in (text or "").split(",") if part.strip()]
                     for text in (header[1], header[3])
                 )
-                entry.variables = [*entry.gives, *entry.takes]
+                entry.variables = [*entry.results, *entry.formals]
             else:
                 entry.parameters = _parameters(header[3] or "")
                 entry.cluster = _dimensions(header[4], "reqnctapercluster")
@@ -195,15 +195,15 @@ class Module(Mapping[str, Entry]):
             _parse_body(entry, body, Places(self._module), ptx_line)
             if not entry.is_function:
                 entry.variables = self._variables + entry.variables
-                entry.functions = self._reached(entry)
+                entry.functions = self._find_functions(entry)
         return self._read[name]
 
-    def _reached(self, kernel: Entry) -> list[Entry]:
-        """The functions that a kernel calls, and that those call; all of the module where one is called by address."""
+    def _find_functions(self, kernel: Entry) -> list[Entry]:
+        """Return the functions that a kernel calls, directly or not; all of the module if any is called by address."""
         found: dict[str, Entry] = {}
         waiting = [kernel]
         while waiting:
-            names, by_address = waiting.pop().called()
+            names, by_address = waiting.pop().find_callees()
             for name in self._headers if by_address else sorted(names):
                 if name in self._headers and name not in self._kernels and name not in found:
                     found[name] = self._body(name)
@@ -212,7 +212,7 @@ class Module(Mapping[str, Entry]):
 
 
 def parse(text: str) -> Module:
-    """Every kernel of a PTX module, by name. Raises ParseError for text that is not PTX as described above."""
+    """Return the kernels of a PTX module by name. Raises ParseError for text that is not PTX as described above."""
     module = Module(text)
     if not module:
         raise ParseError("the text holds no kernel: no `.entry` was found")
@@ -229,7 +229,7 @@ def _closing_brace(text: str, start: int) -> int:
 
 
 def _parameters(text: str) -> list[tuple[str, str]]:
-    """The parameters of a kernel."""
+    """Return the parameters of a kernel, (name, type)."""
     parameters = []
     for declaration in filter(None, (part.strip() for part in text.split(","))):
         words = [word for word in declaration.split() if not re.fullmatch(r"\d+", word)]
@@ -273,7 +273,7 @@ def _variable(statement: str) -> Variable:
 
 
 def _parse_body(entry: Entry, body: str, places: Places, ptx_line: int) -> None:
-    """Walk the statements between the kernel's braces, the first on `ptx_line`; inner braces only scope names."""
+    """Parse the statements between a kernel's braces, the first on `ptx_line`; inner braces only scope names."""
     position, counted = 0, 0
     while True:
         begin = _BEGIN.search(body, position)
@@ -283,7 +283,7 @@ def _parse_body(entry: Entry, body: str, places: Places, ptx_line: int) -> None:
         if body[position] == "{":
             position += 1
             block = body[position : _closing_brace(body, position)]
-            if (scoped := _scoped(entry, block)) != block:
+            if (scoped := _rename_scoped(entry, block)) != block:
                 body = body[:position] + scoped + body[position + len(block) :]
         elif after := places.read(body, position):
             position = after
@@ -300,8 +300,8 @@ def _parse_body(entry: Entry, body: str, places: Places, ptx_line: int) -> None:
             position = end + 1
 
 
-def _scoped(entry: Entry, block: str) -> str:
-    """A block in braces, with names it declares that the kernel already has (inline assembly, twice) made new."""
+def _rename_scoped(entry: Entry, block: str) -> str:
+    """Rename what a block in braces declares if the kernel has the name already (inline assembly, twice)."""
     names = [n.strip() for declared in re.findall(r"\.reg\s*\.\w+\s+([^;]*);", block) for n in declared.split(",")]
     names += re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.\w+\s+([\w$]+)", block)
     labels = re.findall(r"(?:^|[;{}\s])([A-Za-z_$][\w$]*)\s*:(?!:)", block)

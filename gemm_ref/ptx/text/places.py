@@ -1,4 +1,4 @@
-"""Which line of which source file an instruction comes from: `.file` and `.loc` (PTX ISA, 11.5)."""
+"""The source line of an instruction, from `.file` and `.loc` (PTX ISA, 11.5)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from typing import NamedTuple
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
-# Where the packages of a Python and CUDA's headers lie: whoever wrote the kernel did not write these.
+# Files of Python packages and of CUDA's headers, which the author of the kernel did not write.
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/cuda(-[\d.]+)?/(.*/)?include/|/targets/[^/]+/include/")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:[^\n]*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?[^\n]*")
 
 
 class _Loc(NamedTuple):
-    """What a `.loc` names; the file is a number of a `.file`."""
+    """The arguments of a `.loc`; the file is the number of a `.file`."""
 
     file: int
     line: int
@@ -20,29 +20,29 @@ class _Loc(NamedTuple):
 
 
 class Places:
-    """The place of a kernel's current instruction, while its text is read from the first line to the last.
+    """The place of the current instruction, while the text of a kernel is parsed from the first line to the last.
 
-    What a library's function does has the place of the call in the code of whoever uses the library.
+    An instruction of a library's function gets the place of the call in the user's code.
     """
 
     def __init__(self, module: str) -> None:
-        """module: all of the PTX text, since `.file` lines may stand after the code that names them."""
+        """module: all of the PTX text, since `.file` lines may follow the code that refers to them."""
         paths = {int(number): path for number, path in _FILE.findall(module)}
         self._files = {number: path.rsplit("/", 1)[-1] for number, path in paths.items()}
         self._libraries = {number for number, path in paths.items() if _LIBRARY.search(path)}
-        self._into: dict[_Loc, list[_Loc]] = {}  # where the function of a place was inlined, the last time last
+        self._into: dict[_Loc, list[_Loc]] = {}  # the calls that were inlined at a place, the latest last
         self.file, self.line = "", 0
-        self.callers: tuple[str, ...] = ()  # `file:line` into which that function was inlined, then that one's, ...
+        self.callers: tuple[str, ...] = ()  # `file:line` of the inlined call, then of that one's caller, ...
 
     def read(self, text: str, position: int) -> int | None:
-        """The end of the `.loc` that begins at `position`; None where none does."""
+        """Read the `.loc` that begins at `position`, and return its end; None if none begins there."""
         found = _LOC.match(text, position)
         if found is None:
             return None
         numbers = [int(number or 0) for number in found.groups()]
         here, into = _Loc(*numbers[:3]), _Loc(*numbers[3:])
-        if here.line:  # line 0 marks code that the compiler made itself: it keeps the place it was made for
-            if into.line:  # nvcc leaves it out at times where it has said so before
+        if here.line:  # line 0 marks code of the compiler itself, which keeps the current place
+            if into.line:  # nvcc sometimes omits it for a place that had it before
                 self._into.setdefault(here, []).append(into)
             chain = [here, *self._chain(here)]
             own = next((index for index, loc in enumerate(chain) if loc.file not in self._libraries), 0)
@@ -51,9 +51,9 @@ class Places:
         return found.end()
 
     def _chain(self, place: _Loc) -> list[_Loc]:
-        """The places into which `place` was inlined, the nearest first: of each the latest `.loc` says where.
+        """Return the places into which `place` was inlined, the innermost first, by the latest `.loc` of each.
 
-        A function that is inlined into itself has places that are inlined at one of them; each is named once.
+        A function that is inlined into itself has places that are inlined at one of them; each is listed once.
         """
         chain: list[_Loc] = []
         following: _Loc | None = place

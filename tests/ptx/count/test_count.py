@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gemm_ref.ptx import Count, Counter, MemoryFault
 from gemm_ref.ptx.count.banks import BANKS, line_passes, turns, wavefronts
-from gemm_ref.ptx.count.records import flops_of
+from gemm_ref.ptx.count.counts import flops_of
 from gemm_ref.ptx.count.sectors import sectors
 from gemm_ref.sass import accesses
 from tests.ptx.harness import run_kernel

@@ -17,7 +17,7 @@ from experiments.studies.memory.ncu import METRICS, NoCounters
 from experiments.studies.memory.row import AccessRow
 from gemm_ref import Problem
 from gemm_ref.launch import REFERENCE_SMS
-from gemm_ref.ptx.count.records import COMPILED
+from gemm_ref.ptx.count.counts import COMPILED
 from tests.experiments.fixtures import ENVIRONMENT, NoBars, changed
 
 CUBE = Problem(64, 64, 64)

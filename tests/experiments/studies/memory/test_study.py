@@ -18,7 +18,7 @@ from experiments.studies.shared import reference_runs
 from gemm_ref import Implementation, Problem, get_stage, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx import Count, Counter
-from gemm_ref.ptx.count.records import COMPILED, ONCE, WRITTEN
+from gemm_ref.ptx.count.counts import COMPILED, ONCE, WRITTEN
 from gemm_ref.sass import tools
 from tests.experiments.fixtures import ENVIRONMENT, NoBars, raising
 

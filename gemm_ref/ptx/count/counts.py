@@ -1,4 +1,4 @@
-"""What is counted of a kernel: one record for each access, or kind of arithmetic, of each source line."""
+"""The counts of a kernel: one for each access, or kind of arithmetic, of each source line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gemm_ref.ptx.count.banks import WORD
 from gemm_ref.ptx.count.sectors import WARP
 
 WRITTEN, COMPILED = "written", "compiled"  # views: the PTX, and what ptxas made of it
-ONCE = "once"  # the space of a launch's distinct global sectors: each counted the first time it is touched
+ONCE = "once"  # the space of the distinct global sectors of a launch: each is counted on its first access
 _FLOPS = {"fma": 2, "mad": 2, "add": 1, "sub": 1, "mul": 1}
 
 
@@ -20,14 +20,14 @@ class Count:
     """One access, or kind of arithmetic, of one source line, summed over the launch."""
 
     view: str  # WRITTEN or COMPILED
-    launch: int  # which of the kernels that were run, from 1
+    launch: int  # the number of the launch, from 1
     file: str
     line: int
     op: str  # the instruction's name, in PTX or in machine code
     space: str  # global, shared, local, ONCE, or empty for arithmetic
-    array: str  # what is accessed: a tensor's name, or that of a `__shared__` array; empty where it has none
+    array: str  # the name of the tensor or `__shared__` array that is accessed; empty if it has none
     kind: str  # load, store, atomic; async load and async store, the two sides of a cp.async; or flop
-    size: int  # bytes a lane
+    size: int  # bytes per lane
     requests: int = 0  # instructions of a warp with any lane active
     lanes: int = 0
     sectors: int = 0  # of 32 bytes
@@ -42,13 +42,13 @@ class Count:
 
     @property
     def words(self) -> tuple[int | None, ...]:
-        """Of shared memory, `offsets` as numbers of words of 4 bytes."""
+        """Of shared memory, `offsets` in words of 4 bytes."""
         return tuple(None if at is None else at // WORD for at in self.offsets) if self.space == "shared" else ()
 
 
 @functools.cache
 def flops_of(name: str) -> int:
-    """Floating-point operations a lane of an instruction: 2 for a multiply-add, 0 for what is no such arithmetic.
+    """Return the floating-point operations per lane of an instruction: 2 for a multiply-add, 0 for other instructions.
 
     A matrix product m x n x k has 2 m n k, shared by the 32 lanes of its warp, or the 128 of a warp group.
     """
@@ -60,13 +60,13 @@ def flops_of(name: str) -> int:
     return _FLOPS.get(parts[0], 0) if parts[-1] in ("f16", "f32", "f64") else 0
 
 
-def order(count: Count) -> tuple:
-    """What counts are sorted by."""
+def sort_key(count: Count) -> tuple:
+    """Return the key by which counts are sorted."""
     return count.launch, count.view != WRITTEN, count.file, count.line, count.op, count.array, count.kind
 
 
-def differences(found: list[Count]) -> dict[tuple[int, str, str], int]:
-    """Bytes that the lanes ask for as compiled, less those as written, for each launch, space and kind."""
+def unmatched_bytes(found: list[Count]) -> dict[tuple[int, str, str], int]:
+    """Return the bytes that lanes access as compiled minus as written, for each launch, space and kind."""
     off: dict[tuple[int, str, str], int] = {}
     for count in found:
         key = (count.launch, count.space, count.kind)
