@@ -160,7 +160,7 @@ class KernelFile:
         signature, path, _ = self._declaration
         options, (recorded, unit, aliases, _) = self.options, self.host_code
         names = constants(self.unit.text, self._defined)
-        by_value = recorded.roles(calls.struct_names(unit.text)) if recorded else []
+        by_value = recorded.roles(calls.structs(unit.text)) if recorded else []
         by_size = bool(recorded and not recorded.ignores_sizes)
         roles = parameters.assign_roles(signature, options.args, by_value, by_size)
         candidates = self._templates(names)

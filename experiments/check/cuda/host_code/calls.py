@@ -105,7 +105,7 @@ def host_calls(
     kernel: what they lead to. element: the type of the matrices, for a template of it. source: where structs are
     defined. texts: of the project, which may instantiate a template.
     """
-    project = _Project(_structs(source), constants(source, {}), (source, *texts), element)
+    project = _Project(structs(source), constants(source, {}), (source, *texts), element)
     found = [call for function in functions for call in _calls_of(function, kernel, project)]
     return sorted(found, key=lambda call: call.rank)
 
@@ -136,8 +136,8 @@ class _Project:
             yield {parameter.name: value for parameter, value in pairs}, assumed
 
 
-def _structs(source: str) -> dict[str, tuple[Parameter, ...]]:
-    """The fields of each struct that has nothing else."""
+def structs(source: str) -> dict[str, tuple[Parameter, ...]]:
+    """Returns the fields of each struct that has only fields."""
     found = {}
     for name, body, alias in _STRUCT.findall(without_comments(source)):
         fields: list[Parameter] = []
@@ -148,11 +148,6 @@ def _structs(source: str) -> dict[str, tuple[Parameter, ...]]:
         if fields and all(each.name for each in fields):
             found[alias or name] = tuple(fields)
     return found
-
-
-def struct_names(source: str) -> list[str]:
-    """The structs that have only fields."""
-    return list(_structs(source))
 
 
 def _calls_of(function: Function, kernel: str, project: _Project) -> Iterator[HostCall]:

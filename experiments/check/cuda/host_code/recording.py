@@ -11,7 +11,7 @@ import itertools
 import re
 import struct
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -111,7 +111,7 @@ class Recording:
         """The launch at the first of them."""
         return next(iter(self.probes.values()))
 
-    def roles(self, structs: Sequence[str] = ()) -> list[str]:
+    def roles(self, structs: Container[str] = ()) -> list[str]:
         """The role of each parameter by the values passed; HOST for a struct, empty where they do not determine it."""
         if self.ignores_sizes:
             return [""] * len(self.signature.parameters)
