@@ -1,7 +1,7 @@
-"""The least time that a GPU needs for a product: what seems faster was not timed, or not whole.
+"""The least time that a GPU needs for a product: a shorter time is that of something else.
 
-A timer sees what it is shown. Work on a stream of its own, a result kept from an earlier call, fewer bits than were
-asked for, events that were tampered with: all of them look fast, and past some point impossible.
+Work on another stream, a memoised result, fewer bits than were requested, and events that were tampered with all look
+fast, and at some point faster than the hardware allows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def reject(row: AnyRow, status: str, detail: str) -> AnyRow:
 
 
 def cards_of(row: Any) -> int:
-    """How many GPUs computed what a row, of any experiment, is about."""
+    """Returns how many GPUs computed the product that a row is about."""
     return row.gpus if getattr(row, "way", "") in WAYS else 1
 
 

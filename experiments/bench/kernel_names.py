@@ -1,4 +1,4 @@
-"""Which kernels a library's call ran on the GPU, by their names."""
+"""The names of the kernels that a library's call runs on the GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kernel_names(work: Callable[[], object]) -> str:
 
 
 def kernels_of(work: Callable[[], object]) -> list:
-    """The profiler's event for each kernel that one call ran. Raises RuntimeError where the machine refuses."""
+    """Returns the profiler's event of each kernel that one call ran. Raises RuntimeError if profiling is refused."""
     from torch.profiler import ProfilerActivity, profile
 
     torch.cuda.synchronize()

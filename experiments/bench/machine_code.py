@@ -1,4 +1,4 @@
-"""The machine code of a contender: what its compiler makes of it, without a GPU."""
+"""Compiles a contender to machine code, without a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gemm_ref import Implementation, Launch, Problem
 
 @dataclass(frozen=True)
 class MachineCode:
-    """A cubin, and what a launch of its main kernel asks for."""
+    """A cubin, and what a launch of its main kernel requests."""
 
     cubin: bytes
     threads: int  # of a block
@@ -26,7 +26,7 @@ def launch_of(contender: Contender, problem: Problem) -> Launch:
 def compile_to_cubin(
     contender: Contender, problem: Problem, capability: tuple[int, int], *, anew: bool = False
 ) -> MachineCode:
-    """What becomes of a rung's kernel for operands of these sizes, which count in Triton's dialects alone.
+    """Compiles a rung's kernel for operands of these sizes, which matter in Triton's dialects alone.
 
     anew: compile it from its source, whatever was compiled before.
     Raises `gemm_ref.build.BuildError` and what Triton raises where it does not compile.

@@ -1,4 +1,4 @@
-"""The ceilings that `roofs` measures: by the name in their rows, in words, and as the least time of a problem."""
+"""The ceilings that `roofs` measures: their names in rows, their titles, and the least time of a problem by them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Roofs:
 
     @classmethod
     def of(cls, folder: Path) -> Roofs | None:
-        """Those in a folder of results; None where one was not measured."""
+        """Returns those in a folder of results; None if one was not measured."""
         values = store.read(folder, "roofs").set_index("stage")["value"].dropna()
         return cls(values["fma"], values["dram_read"]) if {"fma", "dram_read"} <= set(values.index) else None
 

@@ -1,4 +1,4 @@
-"""From the rows of `instructions` to those that tables and plots show."""
+"""Selects from the rows of `instructions` those that tables and plots show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gemm_ref.launch import cdiv
 from gemm_ref.sass.occupancy import WARP
 from gemm_ref.sass.schedule import SCHEDULERS
 
-MAIN_ARCHITECTURE = "sm_90a"  # what is shown where nothing else is said
+MAIN_ARCHITECTURE = "sm_90a"  # shown unless another is named
 
 
 def at_one_size(frame: pd.DataFrame) -> pd.DataFrame:
@@ -28,7 +28,7 @@ def defaults(frame: pd.DataFrame) -> pd.DataFrame:
     return frames.defaults(frame[frame["math"] == frame["stage"].map(first_maths)])
 
 
-MOSTLY = 0.5  # of a loop is FFMA in what `compare_with_measured` has: what else the others wait for is not known here
+MIN_FFMA_SHARE = 0.5  # of a loop's instructions, for `compare_with_measured`: other loops also wait for unknown things
 
 
 def compare_with_measured(folder: Path) -> tuple[pd.DataFrame, list[dict]]:
@@ -42,7 +42,7 @@ def compare_with_measured(folder: Path) -> tuple[pd.DataFrame, list[dict]]:
     timed = store.read(folder, "ladder")
     timed = timed[(timed["mode"] == COLD) & timed["median_us"].notna()]
     who = ["stage", "variant", "dialect", "math", "m", "n", "k"]
-    both = frame[frame["ffma_share"] >= MOSTLY].merge(
+    both = frame[frame["ffma_share"] >= MIN_FFMA_SHARE].merge(
         timed[[*who, "median_us", "run"]], on=who, suffixes=("", "_timed")
     )
     runs = store.runs_of(both.assign(run=both["run_timed"]), folder)
@@ -63,5 +63,5 @@ def _evenness(row, sms: int) -> float:
 
 
 def error(both: pd.DataFrame) -> pd.Series:
-    """How far the predicted speed is from the measured one, as a share of it."""
+    """Returns the relative difference of the predicted speed from the measured one."""
     return (both["measured_clocks"] / both["predicted_clocks"] - 1).abs()

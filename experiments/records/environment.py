@@ -1,17 +1,17 @@
-"""The record that every row of results points to, in words: where and with what it was measured."""
+"""Captions that say where and with what rows were measured, from the environments that their runs recorded."""
 
 from __future__ import annotations
 
 
 def caption(runs: list[dict]) -> str:
-    """One line for a plot or a table: device, versions, commit and date, of one run or of several."""
+    """Returns one line for a plot or a table: device, versions, commit and date, of one run or of several."""
     if not runs:
         return "no record of where this was measured"
     return " · ".join([*_machine(runs[-1]), *_when(runs)])
 
 
 def brief(runs: list[dict]) -> str:
-    """As `caption`, but for the commits: device, versions and dates, in every language the same."""
+    """As `caption` without commits: device, versions and dates, the same in every language."""
     dates = sorted({run["date"][:10] for run in runs})
     return " · ".join([*_machine(runs[-1]), *dict.fromkeys((dates[0], dates[-1]))])
 
@@ -25,7 +25,7 @@ def compilers_caption(runs: list[dict]) -> str:
 
 
 def _machine(run: dict) -> list[str]:
-    """The device, and the versions of what runs there."""
+    """Returns the device, and the versions of the software there."""
     parts = [run["device"]]
     if run["gpu"]:
         parts += [f"driver {run['gpu']['driver']}", f"CUDA {run['cuda']}"]
@@ -42,7 +42,7 @@ def _when(runs: list[dict]) -> list[str]:
 
 
 def commit_of(run: dict) -> str:
-    """A run's commit in a few words, and whether the code that ran was that commit's."""
+    """Returns a run's commit in a few words, and whether the code had local changes."""
     if run["commit"] is None:
         return "unknown"
     state = {True: " with local changes", False: "", None: " (local changes: unknown)"}

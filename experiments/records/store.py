@@ -31,7 +31,7 @@ ENVIRONMENT = "environment.json"
 CARD = "card.toml"  # of a published folder: `python -m experiments submit` writes it
 
 _RECORD = {"date", "commit", "dirty", "device", "gpu"}  # what a caption cannot do without
-_DETAIL_LENGTH = 500  # compilers are talkative, and a CSV cell holds this
+_DETAIL_LENGTH = 500  # characters in a CSV cell: compilers print much more
 
 
 def csv_path(folder: Path, experiment: str) -> Path:
@@ -39,19 +39,19 @@ def csv_path(folder: Path, experiment: str) -> Path:
 
 
 def short(detail: str) -> str:
-    """A message in one line that fits a cell; what is cut is its beginning, as errors stand at the end."""
+    """Returns the message in one line that fits a cell; its beginning is cut, since the error stands at its end."""
     line = " ".join(detail.split())
     return line if len(line) <= _DETAIL_LENGTH else "…" + line[1 - _DETAIL_LENGTH :]
 
 
 def holding(experiment: str) -> list[Path]:
-    """The machines' folders that have rows of an experiment, those that came with the package among them."""
+    """Returns the machines' folders with rows of an experiment, including those that came with the package."""
     roots = dict.fromkeys((RESULTS, PUBLISHED.parent))
     return [path.parent for root in roots for path in sorted(root.glob(f"*/{experiment}.csv"))]
 
 
 def published(root: Path = PUBLISHED.parent) -> list[Path]:
-    """The folders of cards that are published, that of the README first."""
+    """Returns the folders of published cards, that of the README first."""
     folders = (path.parent for path in root.glob(f"*/{CARD}"))
     return sorted(folders, key=lambda folder: (folder.name != PUBLISHED.name, folder.name))
 
@@ -169,7 +169,7 @@ def replace(folder: Path, experiment: str, frame: pd.DataFrame) -> Path:
 
 
 def merge(old: pd.DataFrame, new: pd.DataFrame, key: tuple[str, ...]) -> pd.DataFrame:
-    """`old` with the rows of `new` in place of all those that agree in the `key` columns, then the rest of `new`."""
+    """Returns `old`, with rows replaced by those of `new` that have the same `key` columns, then the rest of `new`."""
     if old.empty or new.empty:
         return new if old.empty else old
     before, after = (

@@ -1,4 +1,4 @@
-"""From the rows of `memory` to one row per kernel: what it moves at each level, and how much it computes with that."""
+"""Sums the rows of `memory` to one row per kernel: bytes moved at each level, and FLOP per byte."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from experiments.records.rows import HARDWARE, PASS
 from gemm_ref.ptx.count.counts import COMPILED, ONCE
 from gemm_ref.ptx.count.sectors import SECTOR
 
-WAVEFRONT = 128  # bytes that shared memory moves at most in one
+WAVEFRONT = 128  # bytes: the most that shared memory moves in one
 KERNEL = ("stage", "variant", "backend", "dialect", "math", "m", "n", "k")
 ACCESSES = {  # as profilers tell them apart: those of a cp.async, which passes the registers by, are neither
     "global": ("load", "store", "async load"),
@@ -67,7 +67,7 @@ def _over_kinds(table: pd.DataFrame, space: str, measure: str) -> pd.Series:
 
 
 def best_view(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows as compiled, and those as written of kernels whose machine code was not read."""
+    """Returns the rows as compiled; of kernels whose machine code was not read, those as written."""
     compiled = frame["view"] == COMPILED
     who = frame[list(KERNEL)].apply(tuple, axis=1)
     return frame[compiled | ~who.isin(set(who[compiled & (frame["status"] == PASS)]))]

@@ -9,8 +9,9 @@ import torch
 
 from experiments.bench import floor, measure
 from experiments.bench.measure import Bench, Setting
+from experiments.bench.rounds import RoundPlan
 from experiments.records.contenders import Contender
-from experiments.records.rows import COLD, FAIL, GRAPH, PASS, TimedRow
+from experiments.records.rows import COLD, ERROR, FAIL, GRAPH, PASS, TimedRow
 from gemm_ref import Problem
 from tests.experiments.fixtures import ENVIRONMENT, H200, NoBars
 
@@ -90,6 +91,25 @@ def test_what_does_not_work_in_each_call_has_no_time(row, plant):
 
 def test_what_was_right_before_it_was_timed_says_so(row):
     assert "right until it was timed, then, with -A in the place of A" in row(by_address()).detail
+
+
+def test_what_breaks_off_while_it_is_timed_is_an_error_and_the_others_are_timed(monkeypatch):
+    calls = []
+
+    def breaking(a, b, out):
+        calls.append(out)
+        if len(calls) > 3:
+            raise RuntimeError("it broke off")
+        return torch.mm(a, b, out=out)
+
+    monkeypatch.setattr(measure, "CPU_PLAN", RoundPlan.exactly(3))
+    pool = [
+        Contender(fn.__name__, "default", "cpu", "", "fp32", ("cpu",), lambda fn=fn: fn) for fn in (breaking, honest)
+    ]
+    with Bench(Setting("ladder", "cpu"), pool, NoBars()) as bench:
+        broken, timed_row = bench.time(PROBLEM)
+    assert (broken.stage, broken.status, broken.median_us) == ("breaking", ERROR, None) and "broke off" in broken.detail
+    assert (timed_row.stage, timed_row.status, timed_row.repeats) == ("honest", PASS, 3)
 
 
 def test_fewer_bits_are_not_timed(row):
