@@ -110,7 +110,7 @@ def instructions(frame: pd.DataFrame) -> Iterator[str]:
         if name in best.index
     ]
     yield f"Of the instructions of a main loop in fp32, multiply-adds are at most {join_words(each)}"
-    waits = rows[(rows["math"] == "fp32") & (rows["ffma_share"] >= compiled.MOSTLY) & rows["clocks"].notna()]
+    waits = rows[(rows["math"] == "fp32") & (rows["ffma_share"] >= compiled.MIN_FFMA_SHARE) & rows["clocks"].notna()]
     if len(waits):
         longest = waits[[f"wait_{reason}" for reason in REASONS]].idxmax(axis=1)
         most = (longest == f"wait_{REGISTERS}").sum()
