@@ -159,15 +159,15 @@ def build_library(
     key = digest(cpp, cuda, cflags, cuda_cflags, compilers, torch.__version__)
     library = CACHE / f"{name}-{key}.so"
     if not library.exists():
-        with _writing_cache(), _beside(f"{name}-") as folder:
+        with _writing_cache(), _temporary_folder(f"{name}-") as folder:
             built = _load_inline(f"{name}_{key}", folder, cpp, cuda, cflags, cuda_cflags, cuda_home)
             os.replace(built, library)
     return library
 
 
 @contextmanager
-def _beside(prefix: str) -> Iterator[Path]:
-    """A folder of its own in the cache, from which a built file is renamed into place."""
+def _temporary_folder(prefix: str) -> Iterator[Path]:
+    """Yields a new folder in the cache, from which a built file is renamed into place."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix=prefix) as folder:
         yield Path(folder)
@@ -209,12 +209,12 @@ def _load_inline(
             is_python_module=False,
         )
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        raise BuildError(f"{name} did not build:\n{_said_by_compiler(str(error))}") from error
+        raise BuildError(f"{name} did not build:\n{_compiler_message(str(error))}") from error
     return folder / f"{name}.so"
 
 
-def _said_by_compiler(output: str) -> str:
-    """Ninja's report without the command lines, which are longer than what the compiler had to say."""
+def _compiler_message(output: str) -> str:
+    """Returns ninja's report without the command lines, which are longer than the compiler's own messages."""
     noise = ("[", "FAILED:", "ninja:", "Error building extension")
     lines = [line for line in output.splitlines() if not line.startswith(noise) and " -c " not in line]
     return "\n".join(lines).strip() or output

@@ -13,6 +13,11 @@ def cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def round_up(a: int, b: int) -> int:
+    """The smallest multiple of b that is at least a."""
+    return cdiv(a, b) * b
+
+
 @dataclass(frozen=True)
 class Launch:
     """A CUDA launch: `grid` and `block` as (x, y, z), dynamic shared memory in bytes.

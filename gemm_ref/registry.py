@@ -77,7 +77,7 @@ _ROLES = PersistentConfig(**vars(_WGMMA), CLUSTER_M=1, PERSISTENT=1, OVERLAP=1)
 _PAIRS = replace(_ROLES, CLUSTER_M=2, GROUP_M=8)
 
 
-def _each(**dialects: str | tuple[str, ...]) -> Mapping:
+def _per_dialect(**dialects: str | tuple[str, ...]) -> Mapping:
     """A value for each dialect, by name."""
     return MappingProxyType(dialects)
 
@@ -112,8 +112,8 @@ _LADDER = (
         title="Bank conflict",
         idea="the same slices stored four ways in the 32 banks of shared memory",
         variants={layout: LayoutConfig(**vars(_SQUARE), LAYOUT=layout, BLOCKS_PER_SM=2) for layout in SLICE_LAYOUTS},
-        best=_each(cuda="padded", gluon="padded"),
-        only=_each(cuda=SLICE_LAYOUTS[:-1], triton=SLICE_LAYOUTS[-1:], gluon=SLICE_LAYOUTS[:-1]),
+        best=_per_dialect(cuda="padded", gluon="padded"),
+        only=_per_dialect(cuda=SLICE_LAYOUTS[:-1], triton=SLICE_LAYOUTS[-1:], gluon=SLICE_LAYOUTS[:-1]),
     ),
     Rung(
         id="s06_thread_coarsen",
@@ -138,23 +138,23 @@ _LADDER = (
         title="Conflict free",
         idea="A transposed in shared memory, the thread's tile cut into quadrants: no bank conflicts",
         variants=_OCCUPANCIES,
-        best=_each(cuda="two_blocks", triton="two_blocks", gluon="two_blocks"),
+        best=_per_dialect(cuda="two_blocks", triton="two_blocks", gluon="two_blocks"),
     ),
     Rung(
         id="s10_double_buffer",
         title="Double buffer",
         idea="the next slice is loaded while this one is multiplied; one barrier per slice",
         variants=_BUFFERS,
-        best=_each(cuda="one_block", triton="narrow", gluon="two_blocks"),
-        only=_each(cuda=tuple(_OCCUPANCIES), gluon=tuple(_OCCUPANCIES)),
+        best=_per_dialect(cuda="one_block", triton="narrow", gluon="two_blocks"),
+        only=_per_dialect(cuda=tuple(_OCCUPANCIES), gluon=tuple(_OCCUPANCIES)),
     ),
     Rung(
         id="s11_warp_tile",
         title="Warp tile",
         idea="a warp owns a compact sub-tile, so its lanes share more of what they read",
         variants=_FRAGMENTS,
-        best=_each(cuda="wide", triton="narrow", gluon="wide"),
-        only=_each(
+        best=_per_dialect(cuda="wide", triton="narrow", gluon="wide"),
+        only=_per_dialect(
             cuda=("tile128", "wide", "late", "two_sets"), triton=("tile128", "narrow"), gluon=("tile128", "wide")
         ),
     ),
@@ -163,8 +163,8 @@ _LADDER = (
         title="Async copy",
         idea="cp.async copies slices straight to shared memory, NUM_STAGES deep",
         variants=_ASYNC,
-        best=_each(cuda="wide", triton="narrow", gluon="wide"),
-        only=_each(cuda=("tile128", "wide", "one_set"), triton=("tile128", "narrow"), gluon=("tile128", "wide")),
+        best=_per_dialect(cuda="wide", triton="narrow", gluon="wide"),
+        only=_per_dialect(cuda=("tile128", "wide", "one_set"), triton=("tile128", "narrow"), gluon=("tile128", "wide")),
     ),
     Rung(
         id="s13_split_k",
@@ -194,8 +194,10 @@ _LADDER = (
         title="mma.sync",
         idea="mma.sync on fragments that ldmatrix reads from swizzled slices, one set while another is multiplied",
         variants=_MMA_TILES,
-        best=_each(triton="deep"),
-        only=_each(cuda=("tile128x256", "tile128"), triton=("tile128x256", "deep"), gluon=("tile128x256", "tile128")),
+        best=_per_dialect(triton="deep"),
+        only=_per_dialect(
+            cuda=("tile128x256", "tile128"), triton=("tile128x256", "deep"), gluon=("tile128x256", "tile128")
+        ),
         maths=("bf16", "fp16", "tf32"),
         min_capability=(8, 0),
     ),
@@ -220,7 +222,7 @@ _LADDER = (
             "roles": replace(_ROLES, PERSISTENT=0),
             "group8": replace(_ROLES, GROUP_M=8),  # what suits Triton and Gluon best, of those tried
         },
-        only=_each(cuda=("pairs", "alone", "one_tile", "waits", "roles"), triton=("group8",), gluon=("group8",)),
+        only=_per_dialect(cuda=("pairs", "alone", "one_tile", "waits", "roles"), triton=("group8",), gluon=("group8",)),
         tma=Tma(transpose_tf32=("cuda",)),
         maths=_HOPPER_MATHS,
     ),
@@ -247,7 +249,7 @@ _LADDER = (
             DEFAULT_VARIANT: tiles.EMULATED["cuda"]["pair128"],
             "tile128": tiles.EMULATED["cuda"]["tile128"],
         },
-        only=_each(cuda=(DEFAULT_VARIANT,), triton=("tile128",), gluon=(DEFAULT_VARIANT,)),
+        only=_per_dialect(cuda=(DEFAULT_VARIANT,), triton=("tile128",), gluon=(DEFAULT_VARIANT,)),
         tiles=tiles.EMULATED,
         tma=Tma(c_by_threads=("cuda", "gluon")),
         maths=EMULATED,
@@ -298,7 +300,7 @@ class Implementation:
     variant: str
     dialect: str
     math: str
-    b_layout: str = "kn"  # of operands.B_LAYOUTS: how its kernel reads B
+    b_layout: str = "kn"  # of compute.B_LAYOUTS: how its kernel reads B
     epilogue: Epilogue = Epilogue()
     c_by_threads: bool = False  # who stores C: threads, where its rows are not as the TMA unit wants them
     a_phases: int = 1  # as how many matrices the TMA unit reads A (`operands.phases_at`)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib.util
 import os
@@ -12,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from gemm_ref.build import BuildError, find_cxx
+from gemm_ref.build import BuildError, build_library, find_cxx, open_library
 
 # What `pip install` needs to compile CUDA to PTX, and to machine code, on a computer without a toolkit.
 WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
@@ -91,3 +92,15 @@ def assemble(ptx: str, capability: tuple[int, int]) -> bytes:
         source.write_text(ptx, encoding="utf-8")
         run_nvcc(["-O3", "-lineinfo", "-cubin", f"-arch=sm_{architecture(capability)}", str(source), "-o", str(target)])
         return target.read_bytes()
+
+
+def open_device_library(name: str, text: str, capability: tuple[int, int]) -> ctypes.CDLL:
+    """The library that nvcc makes of a CUDA text for one GPU architecture, with its `launch` and `describe_error`.
+
+    Raises BuildError when there is no compiler, or with the compiler's output.
+    """
+    arch = architecture(capability)
+    flags = ("-O3", "-std=c++17", "-lineinfo", f"-gencode=arch=compute_{arch},code=sm_{arch}")
+    library = open_library(build_library(name, cuda=text, cuda_cflags=flags, cuda_home=find_toolkit()))
+    library.describe_error.restype = ctypes.c_char_p
+    return library

@@ -18,8 +18,8 @@ def seconds_on_reference_gpu(problem: Problem) -> float:
     return problem.flops / 2 / _PRODUCTS_PER_S.get(problem.math, _TENSOR_CORE_PRODUCTS_PER_S)
 
 
-def spoken(seconds: float) -> str:
-    """A time as one says it: `40 s`, `11 minutes`."""
+def describe_seconds(seconds: float) -> str:
+    """Returns a time in words: `40 s`, `11 minutes`."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:,.0f} minutes"
 
 
@@ -28,8 +28,8 @@ def warn_if_long(problem: Problem) -> None:
     seconds = seconds_on_reference_gpu(problem)
     if seconds > WARN_AFTER_S:
         warnings.warn(
-            f"{problem} in {problem.math} will take the reference GPU about {spoken(seconds)}: it runs every thread of "
-            "the kernel on the CPU. Pass GPU tensors to use a GPU, smaller ones to try a kernel, or use "
+            f"{problem} in {problem.math} will take the reference GPU about {describe_seconds(seconds)}: it runs every "
+            "thread of the kernel on the CPU. Pass GPU tensors to use a GPU, smaller ones to try a kernel, or use "
             "gemm_ref.gemm(a, b) for the product alone",
             RuntimeWarning,
             stacklevel=4,  # this function, run, a package's gemm, and the line that called it

@@ -22,7 +22,7 @@ from gemm_ref.baselines import BASELINES, CANDIDATES, cutlass
 from gemm_ref.build import build_library, open_library
 from gemm_ref.call.validate import check_out, check_tensors
 from gemm_ref.compute import B_LAYOUTS, MATHS
-from gemm_ref.launch import cdiv
+from gemm_ref.launch import round_up
 from gemm_ref.operands import as_layout, as_operand, as_operand_b, layout_of, lies_in
 from gemm_ref.problem import Problem
 
@@ -115,7 +115,7 @@ def _cublas_fp8(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tens
     if not (m and n and k):
         return c.zero_()
     scale = _unit_scale(a.device)
-    padded = [cdiv(size, _FP8_VECTOR) * _FP8_VECTOR for size in (n, k)]
+    padded = [round_up(size, _FP8_VECTOR) for size in (n, k)]
     if padded != [n, k]:
         padded_a, padded_b = a.new_zeros((m, padded[1])), b.new_zeros(padded)
         padded_a[:, :k], padded_b[:n, :k] = a, b.t()

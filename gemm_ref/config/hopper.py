@@ -8,7 +8,7 @@ from math import gcd
 
 from gemm_ref.compute import MATHS
 from gemm_ref.config import Box, Config
-from gemm_ref.launch import Launch, cdiv
+from gemm_ref.launch import Launch, cdiv, round_up
 from gemm_ref.problem import Problem
 
 WARPGROUP, WGMMA_M = 128, 64  # threads that one wgmma takes, and rows of C that it gives
@@ -41,7 +41,7 @@ class WgmmaConfig(Config):
         Two pieces, or one where three warpgroups multiply. A piece of a tile with few columns is smaller; floats are
         the largest elements.
         """
-        panels = self.BLOCK_N if self.TRANSPOSE_C else cdiv(self.BLOCK_N, WGMMA_M) * WGMMA_M  # of B by rows
+        panels = self.BLOCK_N if self.TRANSPOSE_C else round_up(self.BLOCK_N, WGMMA_M)  # of B by rows
         slices = self.NUM_STAGES * (self.BLOCK_M + panels) * self.BLOCK_K_BYTES
         warpgroups = self.BLOCK_M // WGMMA_M
         pieces = warpgroups * (1 if warpgroups > 2 else 2) * WGMMA_M * min(SWIZZLE_ROW, 4 * self.BLOCK_N)
@@ -57,7 +57,7 @@ class WgmmaConfig(Config):
         transposed, rows = self.is_transposed(problem.math, problem.b_layout), problem.m
         if problem.a_phases > 1:
             of_tile = self.BLOCK_N if transposed else self.BLOCK_M * self.CLUSTER_M
-            rows = cdiv(cdiv(rows, problem.a_phases), of_tile) * of_tile * problem.a_phases
+            rows = round_up(cdiv(rows, problem.a_phases), of_tile) * problem.a_phases
         return (problem.n, rows) if transposed else (rows, problem.n)
 
     def boxes(self, math: str, b_layout: str) -> Mapping[str, Box]:

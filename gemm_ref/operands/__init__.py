@@ -7,7 +7,7 @@ from math import gcd
 import torch
 
 from gemm_ref.compute import MATHS
-from gemm_ref.launch import cdiv
+from gemm_ref.launch import round_up
 from gemm_ref.operands.lay_out import transposed
 from gemm_ref.problem import Problem
 
@@ -78,7 +78,7 @@ def has_phases(a: torch.Tensor) -> bool:
 def padded_to_lines(x: torch.Tensor) -> torch.Tensor:
     """A new tensor like x (rows, columns), not filled, whose rows begin at lines of the L2 cache."""
     rows, columns = x.shape
-    return x.new_empty((rows, _up(columns, LINE_BYTES // x.itemsize)))[:, :columns]
+    return x.new_empty((rows, round_up(columns, LINE_BYTES // x.itemsize)))[:, :columns]
 
 
 def with_padding(x: torch.Tensor) -> torch.Tensor:
@@ -138,13 +138,9 @@ def row_elements(x: torch.Tensor) -> int:
 
 def _padded_columns(x: torch.Tensor, columns: int) -> int:
     """Columns of a row of x that ends at a multiple of TMA_BYTES, or of a line of L2 where that is little more."""
-    return _up(
+    return round_up(
         columns, (TMA_BYTES if columns * x.itemsize < MIN_LINES_TO_ALIGN * LINE_BYTES else LINE_BYTES) // x.itemsize
     )
-
-
-def _up(count: int, multiple: int) -> int:
-    return cdiv(count, multiple) * multiple
 
 
 def padded(x: torch.Tensor) -> torch.Tensor:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 
-from gemm_ref.build import BuildError, build_library, open_library
+from gemm_ref.build import BuildError
 from gemm_ref.launch import cdiv
-from gemm_ref.toolchain import architecture, find_toolkit
+from gemm_ref.toolchain import find_toolkit, open_device_library
 
 THREADS, VECTOR, TILE, LINE = 256, 16, 64, 128  # of lay_out.cu
 MOST_BLOCKS = 2**32 // THREADS - 1  # of a copy, whose vectors are counted in 32 bits
@@ -122,10 +122,7 @@ def _launch(pairs: Sequence[tuple[Pair, About]]) -> None:
 
 @functools.cache
 def _library(capability: tuple[int, int]) -> ctypes.CDLL:
-    arch = architecture(capability)
-    flags = ("-O3", "-std=c++17", "-lineinfo", f"-gencode=arch=compute_{arch},code=sm_{arch}")
     text = Path(__file__).with_suffix(".cu").read_text(encoding="utf-8")
-    library = open_library(build_library("lay_out", cuda=text, cuda_cflags=flags, cuda_home=find_toolkit()))
+    library = open_device_library("lay_out", text, capability)
     library.launch.argtypes = [ctypes.POINTER(Copy), ctypes.POINTER(Copy), ctypes.c_int, ctypes.c_void_p]
-    library.describe_error.restype = ctypes.c_char_p
     return library

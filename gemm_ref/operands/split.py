@@ -27,13 +27,12 @@ from typing import TypeAlias
 
 import torch
 
-from gemm_ref.build import build_library, open_library
 from gemm_ref.call.validate import check_grad, check_sizes
 from gemm_ref.compute import B_LAYOUTS, EMULATED, MATHS, WIDE
 from gemm_ref.launch import Launch, cdiv
 from gemm_ref.operands import as_operand, as_operand_b, layout_of, padded
 from gemm_ref.operands.lay_out import toolkit_is_there
-from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, find_toolkit
+from gemm_ref.toolchain import REFERENCE_CAPABILITY, open_device_library
 
 TOP = 14  # the exponent of a line's largest element, scaled
 LEAST_LINE = -100  # of one that is not scaled
@@ -260,12 +259,8 @@ def source_of(math: str) -> str:
 
 @functools.cache
 def _library(capability: tuple[int, int], math: str) -> ctypes.CDLL:
-    arch = architecture(capability)
-    flags = ("-O3", "-std=c++17", "-lineinfo", f"-gencode=arch=compute_{arch},code=sm_{arch}")
-    text = source_of(math)
-    library = open_library(build_library(f"split_{math}", cuda=text, cuda_cflags=flags, cuda_home=find_toolkit()))
+    library = open_device_library(f"split_{math}", source_of(math), capability)
     library.launch.argtypes = [*[ctypes.c_void_p] * 3, *[ctypes.c_int] * 6, ctypes.c_void_p]
-    library.describe_error.restype = ctypes.c_char_p
     return library
 
 

@@ -12,7 +12,7 @@ from gemm_ref import ptx
 from gemm_ref.build import BuildError
 from gemm_ref.inputs import aligned
 from gemm_ref.sass import tools
-from gemm_ref.wait import seconds_on_reference_gpu, spoken
+from gemm_ref.wait import describe_seconds, seconds_on_reference_gpu
 
 MAX_PRODUCTS = 10**9  # multiply-adds: what the reference GPU is asked for at most
 
@@ -22,7 +22,7 @@ def refuse_long_run(problem: gemm_ref.Problem) -> CheckResult | None:
     products = problem.flops // 2
     if products <= MAX_PRODUCTS:
         return None
-    time = spoken(seconds_on_reference_gpu(problem))
+    time = describe_seconds(seconds_on_reference_gpu(problem))
     why = f"{products:.2g} multiply-adds would take the reference GPU about {time}: pass a smaller --size"
     return CheckResult(SKIPPED, why)
 
