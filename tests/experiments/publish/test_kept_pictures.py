@@ -98,5 +98,5 @@ def test_many_are_the_same_as_one_by_one(tmp_path, monkeypatch):
     monkeypatch.setattr(pictures, "_MAX_IN_PROCESS", len(places) - 1)
     monkeypatch.setattr(processes, "_cores", lambda: 1)
     many = list(pictures.render_all(places, SVG))
-    assert many == [pictures._draw(*place, (SVG,)) for place in places]
+    assert many == [pictures._render(*place, (SVG,)) for place in places]
     assert [len(files) for files in many] == [2, 1] and list(many[1]) == ["rounding.svg"]
