@@ -11,7 +11,7 @@ from pathlib import Path
 
 import gemm_ref
 from experiments.publish.compilers import compiler_findings
-from experiments.publish.docs import cost, devices, findings, instructions, readme, rounding, sweeps
+from experiments.publish.docs import cost, devices, findings, instructions, readme, sweeps
 from experiments.publish.wording import docs_page
 from experiments.records import store, studies
 from experiments.records.request import UsageError
@@ -21,7 +21,7 @@ from gemm_ref.build import CHECKOUT, write_whole
 ROOT = Path(__file__).resolve().parents[2]
 
 _STUDIES = [studies.load(name, "table") for name in studies.names() if studies.has(name, "table")]
-_TABLES = (readme, rounding, sweeps, *_STUDIES)
+_TABLES = (readme, sweeps, *_STUDIES)
 
 
 def _blocks_of(page: str) -> tuple[str, ...]:
@@ -30,12 +30,11 @@ def _blocks_of(page: str) -> tuple[str, ...]:
     return (*blocks, *(stage.id for stage in gemm_ref.STAGES.values() if docs_page(stage) == page))
 
 
+_STUDIED = ("ladder.md", "compilers.md", "memory.md", "scaling.md", "rounding.md", "emulation.md")
 DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "README.md": readme.IN["en"],
     ROOT / "README.zh-CN.md": readme.IN["zh"],
-    **{ROOT / "docs" / page: _blocks_of(page) for page in ("ladder.md", "compilers.md", "memory.md", "scaling.md")},
-    ROOT / "docs" / "rounding.md": rounding.BLOCKS[:2],
-    ROOT / "docs" / "emulation.md": (rounding.EMULATION, *_blocks_of("emulation.md")),
+    **{ROOT / "docs" / page: _blocks_of(page) for page in _STUDIED},
     ROOT / "docs" / "tensor_cores.md": (*sweeps.BLOCKS, *_blocks_of("tensor_cores.md")),
 }
 PAGES = {  # file -> what writes the whole of it from a folder of results

@@ -6,10 +6,10 @@ A share or a ratio is a plain number (1 is all of it); what is written is in per
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from experiments.records.stats import Ratio
+from experiments.records.stats import Ratio, geometric_mean
 
 
 def format_number(value: float) -> str:
@@ -91,3 +91,8 @@ def format_size(row: Any, times: str = " x ") -> str:
 def format_edges(row: Any, times: str = " x ") -> str:
     """A cube by its edge, any other problem as M, N and K."""
     return format_size(row, times) if len({row.m, row.n, row.k}) > 1 else f"{row.m:.0f}"
+
+
+def format_mean_loss(losses: Sequence[float]) -> str:
+    """The geometric mean of times that are longer by these shares, in %."""
+    return format_percent(geometric_mean([1 + loss for loss in losses]) - 1, 1)

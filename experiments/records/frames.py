@@ -11,7 +11,7 @@ import pandas as pd
 import gemm_ref
 from experiments.records import stats, store, workloads
 from experiments.records.controls import CONTROL
-from experiments.records.rows import COLD, MODES, PASS
+from experiments.records.rows import COLD, HARDWARE, MODES, PASS, PREDICTED
 from experiments.records.workloads import LARGEST
 from gemm_ref.baselines import BASELINES
 from gemm_ref.rung import DEFAULT_VARIANT
@@ -237,3 +237,17 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
 def maths_of(frame: pd.DataFrame) -> list[str]:
     """The math modes of a frame, in the registry's order."""
     return [math for math in gemm_ref.MATHS if math in set(frame["math"])]
+
+
+_PRODUCT = ["stage", "variant", "dialect", "math", "m", "n", "k", "inputs"]
+
+
+def pair_products(frame: pd.DataFrame) -> pd.DataFrame:
+    """A line for each product that was both predicted and made on the GPU; columns end in _predicted and _hardware.
+
+    Only those that both dealt alike: shares of K that are added in another order have other bits.
+    """
+    frame = frame[frame["rel_error"].notna() & (frame["status"] == PASS)]
+    views = [frame[frame["view"] == view] for view in (PREDICTED, HARDWARE)]
+    both = views[0].merge(views[1], on=_PRODUCT, suffixes=("_predicted", "_hardware"))
+    return both[both["dealt_predicted"] == both["dealt_hardware"]]

@@ -13,9 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.publish.docs.rounding import pair_products
-from experiments.publish.numbers import format_count, format_edges, format_number, format_percent
-from experiments.publish.outcomes.shapes import format_mean_loss
+from experiments.publish.numbers import format_count, format_edges, format_mean_loss, format_number, format_percent
 from experiments.publish.table import Table
 from experiments.publish.templates import make_templates
 from experiments.publish.wording import dialect_title
@@ -105,7 +103,7 @@ class Card:
         Nothing where the card has not been asked.
         """
         frame = store.read(self.folder, "rounding")
-        asked, made = frame[frame["vectors"].notna()], pair_products(frame)
+        asked, made = frame[frame["vectors"].notna()], frames.pair_products(frame)
         if asked.empty and made.empty:
             return []
         differing = (made["checksum_predicted"] != made["checksum_hardware"]).sum()

@@ -9,11 +9,10 @@ import torch
 
 import gemm_ref
 from experiments.progress import Bars
-from experiments.publish.docs import rounding as documents
 from experiments.records import store, studies
 from experiments.records.contenders import contenders
 from experiments.records.request import Request
-from experiments.studies.emulation import spreads
+from experiments.studies.emulation import spreads, table
 from experiments.studies.emulation import study as emulation
 from experiments.studies.emulation.row import EmulationRow
 from gemm_ref import Problem
@@ -56,7 +55,7 @@ def test_inputs_are_seeded(kind):
 
 def test_the_table_and_the_picture_have_all_of_it(rows, tmp_path, drawn):
     store.save(tmp_path, "emulation", rows, ENVIRONMENT)
-    text = documents.block("emulation_errors", tmp_path)
+    text = table.block("emulation_errors", tmp_path)
     assert "| phi = 4 | 200 |" in text and "% widened" in text and "predicted" in text
     (svg,) = drawn("emulation", rows).values()
     for words in ("cancelling", "SGEMM", "TF32", "bf16x6", "computed without a GPU"):

@@ -8,8 +8,7 @@ from dataclasses import asdict
 import pandas as pd
 import pytest
 
-from experiments.publish.docs import rounding as documents
-from experiments.records import workloads
+from experiments.records import frames, workloads
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
 from experiments.records.rows import FAIL, HARDWARE, PASS, PREDICTED
@@ -57,7 +56,7 @@ def test_products_that_were_dealt_otherwise_are_no_pair():
         for stage, (predicted, made) in {"s17": ("", ""), "s19": ("tile64 x1", "tile64 x2")}.items()
         for view, dealt in ((PREDICTED, predicted), (HARDWARE, made))
     ]
-    assert documents.pair_products(pd.DataFrame(map(asdict, rows)))["stage"].tolist() == ["s17_wgmma_tma"]
+    assert frames.pair_products(pd.DataFrame(map(asdict, rows)))["stage"].tolist() == ["s17_wgmma_tma"]
 
 
 def test_an_instruction_with_another_bit_fails(monkeypatch):

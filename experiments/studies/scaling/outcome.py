@@ -1,4 +1,4 @@
-"""What came of `scaling`, in sentences."""
+"""What came of `scaling`, in sentences made from its rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from experiments.records.rows import PASS, SKIPPED, STRONG
 from gemm_ref.distributed.layouts import LAYOUTS, OVERLAPPED, WAYS
 
 
-def scaling(frame: pd.DataFrame) -> Iterator[str]:
-    """Sentences on rows of `scaling`: what each way keeps on the most cards; if none was timed, how many are right."""
+def describe(frame: pd.DataFrame) -> Iterator[str]:
+    """Sentences on the rows of the study; none where the rows say nothing."""
     own = measured.timed(frame)
     if own.empty:
         run = frame[frame["way"].isin(WAYS) & (frame["status"] != SKIPPED)]

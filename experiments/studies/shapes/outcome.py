@@ -1,4 +1,4 @@
-"""What came of `shapes` and `choice`, in sentences made from their rows: part of `experiments.publish.outcomes`."""
+"""What came of `shapes`, in sentences made from its rows."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from experiments.publish.numbers import format_fixed, format_number, format_percent, format_size
+from experiments.publish.numbers import format_fixed, format_percent, format_size
 from experiments.publish.wording import DIALECT_TITLES, dialect_title, join_words
 from experiments.records import frames, stats
 from experiments.records.controls import Controls
 from gemm_ref import DIALECTS
 
 
-def shapes(frame: pd.DataFrame) -> Iterator[str]:
-    """Sentences on rows of `shapes`, in fp32 and on tensor cores; none where no rung was timed off the cubes."""
+def describe(frame: pd.DataFrame) -> Iterator[str]:
+    """Sentences on the rows of the study; none where the rows say nothing."""
     yield from _describe_fp32(frame)
     means, worst = [], []
     for math in frames.maths_of(frames.on_tensor_cores(frame)):
@@ -70,38 +70,3 @@ def _describe_fp32(frame: pd.DataFrame) -> Iterator[str]:
         missed = library[library["verdict"] == stats.FASTER][sizes].drop_duplicates()
         tried = len(library[sizes].drop_duplicates())
         yield f"At {len(missed)} of {tried} another algorithm of cuBLASLt is faster than the one that cuBLAS chose"
-
-
-def choice(frame: pd.DataFrame) -> Iterator[str]:
-    """Sentences on rows of `choice`; none where no chosen candidate was timed at a shape that no model has seen."""
-    for math, own in frames.rungs(frames.held_out(frames.tried(frame))).groupby("math", sort=False):
-        yield from _describe_choice(str(math), own)
-
-
-def _describe_choice(math: str, own: pd.DataFrame) -> Iterator[str]:
-    found = frames.regrets(own)
-    found = found[found["regret"].notna()]
-    if found.empty:
-        return
-    losses = {}
-    for name, rows in found.groupby("dialect"):
-        worst = rows.loc[rows["regret"].idxmax()]
-        at_worst = f"(at worst {format_percent(worst['regret'])}, {format_size(worst)})"
-        losses[name] = f"{format_mean_loss(rows['regret'])} in {dialect_title(name)} {at_worst}"
-    count = len(found[list(frames.SIZES)].drop_duplicates())
-    yield (
-        f"At {count} shapes in {math} that the model was not fitted on, what it chooses takes longer than the fastest "
-        f"candidate by, on average (geometric mean), {join_words(losses[name] for name in DIALECTS if name in losses)}"
-    )
-    off = format_percent((own["predicted_us"] / own["median_us"] - 1).abs().median(), 0)
-    tried = f"{len(own)} of {found['candidates'].sum():.0f} candidates were tried"
-    yield f"A predicted time is off by {off} (median); {tried}, those predicted within 3 times the best"
-    tuned = found[found["tuned"].notna()]
-    if len(tuned):
-        seconds = format_number(tuned["autotune_s"].median())
-        yield f"Triton's autotune takes {seconds} s for a shape (median), and loses {format_mean_loss(tuned['tuned'])}"
-
-
-def format_mean_loss(losses: pd.Series) -> str:
-    """The geometric mean of times that are longer by these shares, in %."""
-    return format_percent(stats.geometric_mean(1 + losses) - 1, 1)
