@@ -162,20 +162,19 @@ class MeasuringLoop:
 
         if title:
             self.bars.begin(title, plan.max_rounds * len(entries))
-        broken: Exception | None = None
+        failed: CheckResult | None = None
         try:
             reference_first = sorted(entries, key=lambda entry: entry is not reference)
             self.protocol.warm_up(reference_first, time_once, self.telemetry)
             with self.telemetry.window() as samples:
                 times_us, interruption = rounds.interleave(entries, time_in_round, plan, reference)
         except Exception as error:
-            broken = error
+            failed = running.failed(error)
         finally:
             if title:
                 self.bars.finish()
-        if broken:
-            result = running.failed(broken)
-            yield from report(running.row(**result.columns), result)
+        if failed:
+            yield from report(running.row(**failed.columns), failed)
             others = [entry for entry in entries if entry is not running]
             return (yield from self.time(others, title, None if running is reference else reference))
         conditions, right = summarize(samples), []
