@@ -14,7 +14,7 @@ from triton.compiler import CompiledKernel
 
 import gemm_ref
 from gemm_ref import DIALECTS, Implementation, Problem, get_stage
-from gemm_ref.call import Plan
+from gemm_ref.call import Plan, Prepare
 from gemm_ref.call.choose import select_tile
 from gemm_ref.call.streams import flags_for, stream_of
 from gemm_ref.compute import EMULATED
@@ -107,6 +107,11 @@ class TwoKernels:
         if self.add:
             self.add(partials, c)
         return compiled
+
+
+def make_prepare(kernel: triton.JITFunction, num_stages: int = 1) -> Prepare:
+    """Returns the `prepare` of a rung whose kernel takes A, B, C, M, N, K and constants of its config."""
+    return lambda plan, a, b, c: prepare(kernel, plan, num_stages=num_stages)
 
 
 def prepare_shared(

@@ -10,11 +10,9 @@ Cost: a slice moves 2 * 32 * 32 * 4 bytes from global memory for 2 * 32**3 flop:
 Requires: fp32, contiguous; any M, N, K; BLOCK_K >= 16, for `tl.dot`.
 """
 
-import torch
 import triton
 import triton.language as tl
 
-from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 
 
@@ -48,6 +46,4 @@ def _gemm_kernel(
     tl.store(c_ptr + row * N + col, acc, mask=(row < M) & (col < N))
 
 
-def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
-    return launcher.prepare(_gemm_kernel, plan, num_stages=1)
+prepare = launcher.make_prepare(_gemm_kernel)

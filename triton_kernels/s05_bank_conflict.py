@@ -12,11 +12,9 @@ Cost: as s04: 8 flop per byte, 8192 bytes of shared memory. That layout has no b
 Requires: fp32, contiguous; any M, N, K; BLOCK_K >= 16, for `tl.dot`.
 """
 
-import torch
 import triton
 import triton.language as tl
 
-from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 
 
@@ -50,6 +48,4 @@ def _gemm_kernel(
     tl.store(c_ptr + row * N + col, acc, mask=(row < M) & (col < N))
 
 
-def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
-    return launcher.prepare(_gemm_kernel, plan, num_stages=1)
+prepare = launcher.make_prepare(_gemm_kernel)

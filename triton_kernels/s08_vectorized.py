@@ -12,10 +12,8 @@ Requires: fp32, contiguous; any M, N, K; BLOCK_K >= 16, for `tl.dot`. A matrix w
     elements (K for A, N for B and C), or that does not start at a multiple of 16 bytes, is accessed by the element.
 """
 
-import torch
 import triton
 
-from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 from triton_kernels.s04_shared_tile import _gemm_kernel as _unspecialised
 
@@ -23,6 +21,4 @@ from triton_kernels.s04_shared_tile import _gemm_kernel as _unspecialised
 _gemm_kernel = triton.jit(_unspecialised.fn, do_not_specialize=["M"])
 
 
-def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """Returns what runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
-    return launcher.prepare(_gemm_kernel, plan, num_stages=1)
+prepare = launcher.make_prepare(_gemm_kernel)

@@ -9,11 +9,9 @@ Cost: each k, a warp asks for one element of A and 128 neighbouring bytes of B: 
 Requires: fp32, contiguous; any M, N, K.
 """
 
-import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 
 
@@ -47,6 +45,4 @@ def _gemm_kernel(
     gl.store(c_ptr + row * N + col, acc, mask=(row < M) & (col < N))
 
 
-def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
-    return launcher.prepare(_gemm_kernel, plan, num_stages=1)
+prepare = launcher.make_prepare(_gemm_kernel)

@@ -15,12 +15,10 @@ Cost: 8 flop per byte and 8192 bytes of shared memory (padded: 128 more), as s04
 Requires: fp32, contiguous; any M, N, K; BLOCK_K >= 16, for `gl.dot_fma`.
 """
 
-import torch
 import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 
 
@@ -82,6 +80,4 @@ def _gemm_kernel(
     gl.store(c_ptr + row * N + col, acc, mask=(row < M) & (col < N))
 
 
-def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
-    return launcher.prepare(_gemm_kernel, plan, num_stages=1)
+prepare = launcher.make_prepare(_gemm_kernel)

@@ -11,12 +11,11 @@ Cost: a slice moves 2 * 128 * 16 * 4 bytes for 2 * 128 * 128 * 16 flop: 32 flop 
 Requires: fp32, contiguous; any M, N, K; BLOCK_K >= 16, for `gl.dot_fma`.
 """
 
-import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
+from triton_kernels.gluon.tile_io import locate_slices, multiply, store_tile
 
 
 # One compiled kernel for all sizes: with one element a load, knowing what divides them changes no instruction.
@@ -36,12 +35,9 @@ def _gemm_kernel(
     b_layout: gl.constexpr = gl.BlockedLayout([1, 1], [1, 32], [warps * 32 // BLOCK_N, BLOCK_N // 32], [1, 0])
     lanes_n: gl.constexpr = BLOCK_N // THREAD_N
     layout: gl.constexpr = gl.BlockedLayout([THREAD_M, THREAD_N], [32 // lanes_n, lanes_n], [warps, 1], [1, 0])
-    a_row = (row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, a_layout)))[:, None].to(gl.int64)  # (BLOCK_M, 1)
-    a_k = gl.arange(0, BLOCK_K, gl.SliceLayout(0, a_layout))[None, :]  # (1, BLOCK_K): along the columns of A
-    b_k = gl.arange(0, BLOCK_K, gl.SliceLayout(1, b_layout))[:, None]  # (BLOCK_K, 1): along the rows of B
-    b_col = (col + gl.arange(0, BLOCK_N, gl.SliceLayout(0, b_layout)))[None, :].to(gl.int64)  # (1, BLOCK_N)
-    a_ptrs = a_ptr + a_row * K + a_k  # (BLOCK_M, BLOCK_K)
-    b_ptrs = b_ptr + b_k.to(gl.int64) * N + b_col  # (BLOCK_K, BLOCK_N)
+    a_row, a_k, b_k, b_col, a_ptrs, b_ptrs = locate_slices(
+        a_ptr, b_ptr, row, col, N, K, BLOCK_M, BLOCK_N, BLOCK_K, a_layout, b_layout
+    )
     shared: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])  # rows as they are
     a_smem = gl.allocate_shared_memory(gl.float32, (BLOCK_M, BLOCK_K), shared)
     b_smem = gl.allocate_shared_memory(gl.float32, (BLOCK_K, BLOCK_N), shared)
@@ -54,18 +50,12 @@ def _gemm_kernel(
         a_smem.store(a)
         b_smem.store(b)
         # Multiply.
-        a = a_smem.load(gl.DotOperandLayout(0, layout, 0))
-        b = b_smem.load(gl.DotOperandLayout(1, layout, 0))
-        acc = gl.dot_fma(a, b, acc)
+        acc = multiply(a_smem, b_smem, acc)
         a_ptrs += BLOCK_K
         b_ptrs += BLOCK_K * N.to(gl.int64)
 
     # Store.
-    c_row = (row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, layout)))[:, None].to(gl.int64)  # (BLOCK_M, 1)
-    c_col = (col + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout)))[None, :].to(gl.int64)  # (1, BLOCK_N)
-    gl.store(c_ptr + c_row * N + c_col, acc, mask=(c_row < M) & (c_col < N))
+    store_tile(c_ptr, row, col, acc, M, N)
 
 
-def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
-    return launcher.prepare(_gemm_kernel, plan, num_stages=1)
+prepare = launcher.make_prepare(_gemm_kernel)

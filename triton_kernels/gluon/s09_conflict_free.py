@@ -12,12 +12,11 @@ Cost: 16624 bytes of shared memory (a vector of padding between two k); flop per
 Requires: as s08.
 """
 
-import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
+from triton_kernels.gluon.tile_io import locate_slices, multiply, store_tile
 
 
 # The compiler is told when N, K or an address is a multiple of 16, and may then move 4 neighbours at once. The
@@ -39,12 +38,9 @@ def _gemm_kernel(
     lanes_n: gl.constexpr = BLOCK_N // THREAD_N
     gl.static_assert(THREAD_M % 4 == 0 and THREAD_N % 4 == 0, "THREAD_M, THREAD_N: a multiple of a vector's 4 floats")
     layout: gl.constexpr = gl.BlockedLayout([4, 4], [32 // lanes_n, lanes_n], [warps, 1], [1, 0])  # a quadrant
-    a_row = (row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, a_layout)))[:, None].to(gl.int64)  # (BLOCK_M, 1)
-    a_k = gl.arange(0, BLOCK_K, gl.SliceLayout(0, a_layout))[None, :]  # (1, BLOCK_K): along the columns of A
-    b_k = gl.arange(0, BLOCK_K, gl.SliceLayout(1, b_layout))[:, None]  # (BLOCK_K, 1): along the rows of B
-    b_col = (col + gl.arange(0, BLOCK_N, gl.SliceLayout(0, b_layout)))[None, :].to(gl.int64)  # (1, BLOCK_N)
-    a_ptrs = a_ptr + a_row * K + a_k  # (BLOCK_M, BLOCK_K)
-    b_ptrs = b_ptr + b_k.to(gl.int64) * N + b_col  # (BLOCK_K, BLOCK_N)
+    a_row, a_k, b_k, b_col, a_ptrs, b_ptrs = locate_slices(
+        a_ptr, b_ptr, row, col, N, K, BLOCK_M, BLOCK_N, BLOCK_K, a_layout, b_layout
+    )
     # A lies transposed, (k, m), with a vector of padding after each k; B's rows are as they are.
     a_shared: gl.constexpr = gl.PaddedSharedLayout.with_identity_for([[BLOCK_M, 4]], [BLOCK_M, BLOCK_K], [0, 1])
     b_shared: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
@@ -59,18 +55,12 @@ def _gemm_kernel(
         a_smem.store(a)
         b_smem.store(b)
         # Multiply.
-        a = a_smem.load(gl.DotOperandLayout(0, layout, 0))
-        b = b_smem.load(gl.DotOperandLayout(1, layout, 0))
-        acc = gl.dot_fma(a, b, acc)
+        acc = multiply(a_smem, b_smem, acc)
         a_ptrs += BLOCK_K
         b_ptrs += BLOCK_K * N.to(gl.int64)
 
     # Store.
-    c_row = (row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, layout)))[:, None].to(gl.int64)  # (BLOCK_M, 1)
-    c_col = (col + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout)))[None, :].to(gl.int64)  # (1, BLOCK_N)
-    gl.store(c_ptr + c_row * N + c_col, acc, mask=(c_row < M) & (c_col < N))
+    store_tile(c_ptr, row, col, acc, M, N)
 
 
-def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
-    return launcher.prepare(_gemm_kernel, plan, num_stages=1)
+prepare = launcher.make_prepare(_gemm_kernel)

@@ -12,12 +12,11 @@ Cost: twice s09's shared memory, 33248 bytes, and 16 registers per thread for th
 Requires: as s09.
 """
 
-import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
+from triton_kernels.gluon.tile_io import allocate_slices, locate_slices, multiply, store_tile
 
 
 # The compiler is told when N, K or an address is a multiple of 16, and may then move 4 neighbours at once. The
@@ -39,21 +38,13 @@ def _gemm_kernel(
     lanes_n: gl.constexpr = BLOCK_N // THREAD_N
     gl.static_assert(THREAD_M % 4 == 0 and THREAD_N % 4 == 0, "THREAD_M, THREAD_N: a multiple of a vector's 4 floats")
     layout: gl.constexpr = gl.BlockedLayout([4, 4], [32 // lanes_n, lanes_n], [warps, 1], [1, 0])  # a quadrant
-    a_row = (row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, a_layout)))[:, None].to(gl.int64)  # (BLOCK_M, 1)
-    a_k = gl.arange(0, BLOCK_K, gl.SliceLayout(0, a_layout))[None, :]  # (1, BLOCK_K): along the columns of A
-    b_k = gl.arange(0, BLOCK_K, gl.SliceLayout(1, b_layout))[:, None]  # (BLOCK_K, 1): along the rows of B
-    b_col = (col + gl.arange(0, BLOCK_N, gl.SliceLayout(0, b_layout)))[None, :].to(gl.int64)  # (1, BLOCK_N)
-    a_ptrs = a_ptr + a_row * K + a_k  # (BLOCK_M, BLOCK_K)
-    b_ptrs = b_ptr + b_k.to(gl.int64) * N + b_col  # (BLOCK_K, BLOCK_N)
+    a_row, a_k, b_k, b_col, a_ptrs, b_ptrs = locate_slices(
+        a_ptr, b_ptr, row, col, N, K, BLOCK_M, BLOCK_N, BLOCK_K, a_layout, b_layout
+    )
     # A lies transposed, (k, m), with a vector of padding after each k; B's rows are as they are.
     a_shared: gl.constexpr = gl.PaddedSharedLayout.with_identity_for([[BLOCK_M, 4]], [BLOCK_M, BLOCK_K], [0, 1])
     b_shared: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
-    # Each buffer is its own, and which one is meant is known when it compiles: so the compiler sees them apart.
-    a_smem = ()
-    b_smem = ()
-    for _ in gl.static_range(NUM_STAGES):
-        a_smem += (gl.allocate_shared_memory(gl.float32, (BLOCK_M, BLOCK_K), a_shared),)
-        b_smem += (gl.allocate_shared_memory(gl.float32, (BLOCK_K, BLOCK_N), b_shared),)
+    a_smem, b_smem = allocate_slices(BLOCK_M, BLOCK_N, BLOCK_K, a_shared, b_shared, NUM_STAGES)
 
     acc = gl.zeros((BLOCK_M, BLOCK_N), gl.float32, layout)
     # Load the first slice.
@@ -68,19 +59,13 @@ def _gemm_kernel(
             a_next = gl.load(a_ptrs, mask=(a_row < M) & (k_next + a_k < K), other=0.0)
             b_next = gl.load(b_ptrs, mask=(b_col < N) & (k_next + b_k < K), other=0.0)
             # Multiply.
-            a = a_smem[stage].load(gl.DotOperandLayout(0, layout, 0))
-            b = b_smem[stage].load(gl.DotOperandLayout(1, layout, 0))
-            acc = gl.dot_fma(a, b, acc)
+            acc = multiply(a_smem[stage], b_smem[stage], acc)
             # Hand the next slice over, in the buffer that nobody reads.
             a_smem[(stage + 1) % NUM_STAGES].store(a_next)
             b_smem[(stage + 1) % NUM_STAGES].store(b_next)
 
     # Store.
-    c_row = (row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, layout)))[:, None].to(gl.int64)  # (BLOCK_M, 1)
-    c_col = (col + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout)))[None, :].to(gl.int64)  # (1, BLOCK_N)
-    gl.store(c_ptr + c_row * N + c_col, acc, mask=(c_row < M) & (c_col < N))
+    store_tile(c_ptr, row, col, acc, M, N)
 
 
-def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
-    return launcher.prepare(_gemm_kernel, plan, num_stages=1)
+prepare = launcher.make_prepare(_gemm_kernel)

@@ -12,15 +12,14 @@ Cost: 4 * NUM_STAGES * BLOCK_K * (BLOCK_M + BLOCK_N) bytes of shared memory, 491
 Requires: as s11; compute capability 8.0.
 """
 
-import torch
 import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 from triton_kernels.gluon.layouts import steps, warp_layout
+from triton_kernels.gluon.tile_io import allocate_slices, locate_slices, multiply_by_k, store_tile
 
 # Triton 3.9 calls it `async_load`.
 copy_async = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
@@ -49,20 +48,12 @@ def _gemm_kernel(
     a_layout: gl.constexpr = gl.BlockedLayout([1, 1], [4, 8], [warps, 1], [1, 0])
     b_layout: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [warps * 128 // BLOCK_N, BLOCK_N // 128], [1, 0])
     layout: gl.constexpr = warp_layout(BLOCK_M, BLOCK_N, WARP_M, WARP_N, THREAD_M, THREAD_N)
-    a_row = (row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, a_layout)))[:, None].to(gl.int64)  # (BLOCK_M, 1)
-    a_k = gl.arange(0, BLOCK_K, gl.SliceLayout(0, a_layout))[None, :]  # (1, BLOCK_K): along the columns of A
-    b_k = gl.arange(0, BLOCK_K, gl.SliceLayout(1, b_layout))[:, None]  # (BLOCK_K, 1): along the rows of B
-    b_col = (col + gl.arange(0, BLOCK_N, gl.SliceLayout(0, b_layout)))[None, :].to(gl.int64)  # (1, BLOCK_N)
-    a_ptrs = a_ptr + a_row * K + a_k  # (BLOCK_M, BLOCK_K)
-    b_ptrs = b_ptr + b_k.to(gl.int64) * N + b_col  # (BLOCK_K, BLOCK_N)
+    a_row, a_k, b_k, b_col, a_ptrs, b_ptrs = locate_slices(
+        a_ptr, b_ptr, row, col, N, K, BLOCK_M, BLOCK_N, BLOCK_K, a_layout, b_layout
+    )
     a_shared: gl.constexpr = _a_shared(BLOCK_M, BLOCK_K)
     b_shared: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
-    # Each buffer is its own, and which one is meant is known when it compiles: so the compiler sees them apart.
-    a_smem = ()
-    b_smem = ()
-    for _ in gl.static_range(NUM_STAGES):
-        a_smem += (gl.allocate_shared_memory(gl.float32, (BLOCK_M, BLOCK_K), a_shared),)
-        b_smem += (gl.allocate_shared_memory(gl.float32, (BLOCK_K, BLOCK_N), b_shared),)
+    a_smem, b_smem = allocate_slices(BLOCK_M, BLOCK_N, BLOCK_K, a_shared, b_shared, NUM_STAGES)
 
     acc = gl.zeros((BLOCK_M, BLOCK_N), gl.float32, layout)
     # Start to copy the first slices.
@@ -84,17 +75,10 @@ def _gemm_kernel(
             a_ptrs += BLOCK_K
             b_ptrs += BLOCK_K * N.to(gl.int64)
             # Multiply.
-            for k in gl.static_range(BLOCK_K):
-                a = a_smem[stage].slice(k, 1, dim=1).load(layout)  # (BLOCK_M, 1)
-                b = b_smem[stage].slice(k, 1, dim=0).load(layout)  # (1, BLOCK_N)
-                acc = gl.fma(a, b, acc)
+            acc = multiply_by_k(a_smem[stage], b_smem[stage], acc)
 
     # Store.
-    c_row = (row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, layout)))[:, None].to(gl.int64)  # (BLOCK_M, 1)
-    c_col = (col + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout)))[None, :].to(gl.int64)  # (1, BLOCK_N)
-    gl.store(c_ptr + c_row * N + c_col, acc, mask=(c_row < M) & (c_col < N))
+    store_tile(c_ptr, row, col, acc, M, N)
 
 
-def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.Prepare`."""
-    return launcher.prepare(_gemm_kernel, plan, num_stages=1)
+prepare = launcher.make_prepare(_gemm_kernel)
