@@ -1,4 +1,4 @@
-"""What a call asks for beside the product (gemm_ref/epilogue.py), done to the sums before they are rounded."""
+"""The epilogue of a call (gemm_ref/epilogue.py), applied to the sums before they are rounded: in both dialects."""
 
 import triton
 import triton.language as tl
@@ -30,24 +30,28 @@ def _reciprocal(x):
     return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
 
 
-# x, at (row, col) of C (rows, columns), with an addend in whole vectors of VECTOR, addend_step of them in a row.
+# x, whose elements are at m (rows) and n (columns) of what is multiplied (rows, columns), which is C or, TRANSPOSE_C, C^T.
+# Bias and addend are C's. A row of the addend is addend_step vectors of VECTOR elements, and is read in whole vectors.
 @triton.jit
-def _finished(
-    x, row, col, rows, columns, bias_ptr, addend_ptr, addend_step, alpha, beta,
-    ACTIVATION: tl.constexpr, BIAS_BY_ROWS: tl.constexpr, VECTOR: tl.constexpr,
+def apply_epilogue(
+    x, m, n, rows, columns, bias_ptr, addend_ptr, addend_step, alpha, beta,
+    ACTIVATION: tl.constexpr, BIAS_BY_ROWS: tl.constexpr, VECTOR: tl.constexpr, TRANSPOSE_C: tl.constexpr,
 ):  # fmt: skip
-    m = row + tl.arange(0, x.shape[0])
-    n = col + tl.arange(0, x.shape[1])
     x *= alpha
     if addend_ptr is not None:
-        at = m.to(tl.int64)[:, None] * (addend_step * VECTOR) + n[None, :]
-        inside = (m < rows)[:, None] & (n < tl.cdiv(columns, VECTOR) * VECTOR)[None, :]  # a row ends with its vectors
+        step = addend_step * VECTOR
+        if TRANSPOSE_C:
+            at = n.to(tl.int64)[None, :] * step + m[:, None]
+            inside = (m < rows)[:, None] & (n < columns)[None, :]
+        else:
+            at = m.to(tl.int64)[:, None] * step + n[None, :]
+            inside = (m < rows)[:, None] & (n < tl.cdiv(columns, VECTOR) * VECTOR)[None, :]
         x += beta * tl.load(addend_ptr + at, mask=inside).to(tl.float32)
     if bias_ptr is not None:
-        if BIAS_BY_ROWS:
-            x += tl.load(bias_ptr + m, mask=m < rows)[:, None]
+        if TRANSPOSE_C != BIAS_BY_ROWS:
+            x += tl.load(bias_ptr + m, mask=m < rows)[:, None].to(tl.float32)
         else:
-            x += tl.load(bias_ptr + n, mask=n < columns)[None, :]
+            x += tl.load(bias_ptr + n, mask=n < columns)[None, :].to(tl.float32)
     return activate(x, ACTIVATION)
 
 
@@ -61,8 +65,10 @@ def store_finished(
     COLUMNS: tl.constexpr = x.shape[1]
     if COLUMNS == PIECE:
         if FINISHES:
-            x = _finished(x, row, col, rows, columns, bias_ptr, addend_ptr, addend_step, alpha, beta,
-                          ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
+            m = row + tl.arange(0, x.shape[0])
+            n = col + tl.arange(0, x.shape[1])
+            x = apply_epilogue(x, m, n, rows, columns, bias_ptr, addend_ptr, addend_step, alpha, beta,
+                               ACTIVATION, BIAS_BY_ROWS, VECTOR, False)  # fmt: skip
         if C_BY_THREADS:
             store_elements(c, row, col, x, rows, columns)
         else:

@@ -20,7 +20,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from gemm_ref.call import Launcher, Plan
 from gemm_ref.config.cuda_cores import VECTOR
 from triton_kernels import launcher
-from triton_kernels.tiles import tile_place
+from triton_kernels.schedule import tile_place
 
 UNROLL = 4  # shares of an element that the second kernel loads at a time
 

@@ -15,7 +15,7 @@ import triton.language as tl
 from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 from triton_kernels.descriptors import block_k
-from triton_kernels.tiles import tile_place
+from triton_kernels.schedule import tile_place
 
 
 # The compiler is told when N, K or an address is a multiple of 16, and may then move 16 bytes at once. The

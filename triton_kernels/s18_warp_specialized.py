@@ -16,7 +16,8 @@ import triton.language as tl
 from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 from triton_kernels.descriptors import Descriptor, block_k, describe, describe_operands
-from triton_kernels.tiles import STORE_BYTES, load_b, scaled, store_tile, tile_place
+from triton_kernels.schedule import tile_place
+from triton_kernels.tiles import STORE_BYTES, load_b, scaled, store_tile
 
 WARPS = 8  # two warpgroups: none loads alone
 

@@ -21,7 +21,8 @@ from gemm_ref.config.hopper import WGMMA_M
 from triton_kernels import launcher
 from triton_kernels.descriptors import Operand, block_k, describe, describe_operands
 from triton_kernels.finish import store_finished
-from triton_kernels.tiles import STORE_BYTES, load_b, scaled, tile_place
+from triton_kernels.schedule import count_sharers, first_slice_of, tile_place
+from triton_kernels.tiles import STORE_BYTES, load_b, scaled
 
 WARPGROUP = 4  # warps that one wgmma takes
 ADD_AT_ONCE: tl.constexpr = tl.constexpr(128 * 128)  # sums of a tile that are added at a time: 64 of a thread or 128
@@ -73,20 +74,6 @@ def _add_shares(x, partials_ptr, others, first: tl.constexpr, BLOCK_M: tl.conste
     return added
 
 
-# How many programs have a share of so many slices: none has an empty one, for which others would wait.
-@triton.jit
-def _sharers(slices):
-    return tl.maximum(tl.minimum(tl.num_programs(0), slices), 1)
-
-
-# The first slice of a share, of so many slices in a row: slices * share / sharers, without a product past 2^31.
-@triton.jit
-def _begin_of(share, slices):
-    sharers = _sharers(slices)
-    share = tl.minimum(share, sharers)
-    return slices // sharers * share + slices % sharers * share // sharers
-
-
 # M and N are those of what is multiplied.
 @triton.jit(do_not_specialize=["M", "N", "K", "shared", "addend_step"])
 def _gemm_kernel(
@@ -116,8 +103,8 @@ def _gemm_kernel(
 
     # My share of the slices of the other tiles, all in a row. Programs go down as slices go up: whoever has the first
     # slice of a tile waits for programs that were started before it.
-    begin = _begin_of(programs - 1 - program, shared * slices)
-    end = _begin_of(programs - program, shared * slices)
+    begin = first_slice_of(programs - 1 - program, shared * slices)
+    end = first_slice_of(programs - program, shared * slices)
     at = begin
     while at < end:
         of_shared = at // slices  # which of the tiles that are shared
@@ -140,7 +127,7 @@ def _gemm_kernel(
             # Add what the others have of it: the program before this has the next slices, the one before that those
             # after them. The last share of it is that which has its last slice.
             end_of_tile = (of_shared + 1).to(tl.int64) * slices
-            last = ((end_of_tile * _sharers(shared * slices) - 1) // (shared * slices)).to(tl.int32)
+            last = ((end_of_tile * count_sharers(shared * slices) - 1) // (shared * slices)).to(tl.int32)
             others = last - (programs - 1 - program)
             for other in range(1, others + 1):
                 flag_ptr = flags_ptr + program - other

@@ -18,7 +18,7 @@ from gemm_ref.compute import MATHS, WIDE
 from gemm_ref.operands.split import Split
 from triton_kernels import launcher
 from triton_kernels.descriptors import Operand, describe, describe_parts
-from triton_kernels.tiles import tile_place
+from triton_kernels.schedule import tile_place
 
 WARPS = 8  # two warpgroups, with 192 sums in a thread
 PIECE_BYTES = 8 * 1024  # of C that TMA stores at once: what three slices leave of shared memory

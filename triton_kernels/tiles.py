@@ -1,19 +1,9 @@
-"""What the rungs on tensor cores share: the order of the tiles of C, slices of B, and C on its way out."""
+"""What the rungs on tensor cores share: slices of B, and the store of C."""
 
 import triton
 import triton.language as tl
 
 STORE_BYTES = 32 * 1024  # of C that TMA stores at once: what four stages leave of an SM's shared memory
-
-
-# Tile number `tile` of tiles_m x tiles_n, as (which down, which to the right): GROUP_M rows of tiles at a time, column
-# by column, so that the tiles that are computed at the same time are compact, and their slices stay in the L2 cache.
-@triton.jit
-def tile_place(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr):
-    group = tile // (GROUP_M * tiles_n)
-    in_group = tile % (GROUP_M * tiles_n)
-    rows = tl.minimum(GROUP_M, tiles_m - group * GROUP_M)
-    return group * GROUP_M + in_group % rows, in_group // rows
 
 
 # Slice k .. k + BLOCK_K, columns col .. col + BLOCK_N of B, as (BLOCK_K, BLOCK_N).

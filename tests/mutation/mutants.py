@@ -254,7 +254,8 @@ def _compile(trial: Trial, implementation: Implementation, folder: Path) -> str:
 
 def _import(trial: Trial, folder: Path) -> types.ModuleType:
     """The rung's module, with the mutant as its own file, or as the helper or the rung that it imports."""
-    path, package = folder / trial.mutant.file, package_of(trial.implementation)
+    path, own = folder / trial.mutant.file, package_of(trial.implementation)
+    package = next(each for each in (own, "triton_kernels") if module_file(each, path.stem).exists())
     path.write_text(trial.mutant.text, encoding="utf-8")
     module, name = _import_file(path), trial.implementation.stage.id
     if path.stem == name:
@@ -262,7 +263,7 @@ def _import(trial: Trial, folder: Path) -> types.ModuleType:
     with mock.patch.dict(sys.modules, {f"{package}.{path.stem}": module}):
         for other in gemm_ref.STAGES.keys() - {path.stem}:  # a rung between the two is imported again, with the mutant
             sys.modules.pop(f"{package}.{other}", None)
-        return _import_file(module_file(package, name))
+        return _import_file(module_file(own, name))
 
 
 def _import_file(path: Path) -> types.ModuleType:

@@ -215,8 +215,8 @@ def test_a_helper_is_mutated_for_the_rungs_that_use_it():
         return {trial.mutant.file for trial in trials((dialect,), (stage,))} - {f"{stage}.py"}
 
     assert helpers("triton", "s15_wmma") == set()
-    assert helpers("triton", "s16_mma_sync") == {"tiles.py"}
-    assert helpers("gluon", "s18_warp_specialized") == {"tiles.py", "hopper.py"}
+    assert helpers("triton", "s16_mma_sync") == {"schedule.py"}
+    assert helpers("gluon", "s18_warp_specialized") == {"schedule.py", "hopper.py"}
 
 
 def test_the_rules_for_ptx():

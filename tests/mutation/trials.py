@@ -79,10 +79,10 @@ def _files(implementation: Implementation) -> list[tuple[Path, frozenset[str] | 
             names = re.findall(r'^#include "(\w+\.cuh)"', path.read_text(encoding="utf-8"), re.M)
             files += [source.INCLUDE / n for n in names if source.INCLUDE / n not in files]
         return [(path, None) for path in files]
-    package, path = package_of(implementation), ROOT / kernel_file(name, implementation.dialect)
-    text = path.read_text(encoding="utf-8")
-    imports = re.findall(rf"^from {re.escape(package)}\.(tiles|hopper|finish) import (.*)$", text, re.M)
-    helpers = [(module_file(package, helper), names.split(", ")) for helper, names in imports]
+    path = ROOT / kernel_file(name, implementation.dialect)
+    pattern = r"^from (triton_kernels(?:\.gluon)?)\.(tiles|schedule|hopper|finish|tile_io) import (.*)$"
+    imports = re.findall(pattern, path.read_text(encoding="utf-8"), re.M)
+    helpers = [(module_file(folder, helper), names.split(", ")) for folder, helper, names in imports]
     return [(path, None), *((path, _with_callees(path, frozenset(names))) for path, names in helpers)]
 
 

@@ -27,7 +27,7 @@ from gemm_ref.call import Launcher, Plan
 from gemm_ref.config.cuda_cores import VECTOR
 from triton_kernels import launcher
 from triton_kernels.gluon.layouts import steps, warp_layout
-from triton_kernels.gluon.tiles import tile_place
+from triton_kernels.schedule import tile_place
 
 # Triton 3.9 calls it `async_load`.
 copy_async = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared

@@ -17,7 +17,7 @@ from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 from triton_kernels.descriptors import block_k
 from triton_kernels.gluon.ampere import copies_chunks, copy_layout, copy_slice, fragments, slice_layout, sums_layout
-from triton_kernels.gluon.tiles import tile_place
+from triton_kernels.schedule import tile_place
 
 
 # The compiler is told when N, K or an address is a multiple of 16, and may then move 16 bytes at once. The annotations

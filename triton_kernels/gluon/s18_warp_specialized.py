@@ -18,7 +18,7 @@ from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 from triton_kernels.descriptors import Descriptor, block_k, describe, describe_operands
 from triton_kernels.gluon.hopper import PIECES, SWIZZLE, as_kn, load_slice, scaled, store_tile, sums_layout, swizzled
-from triton_kernels.gluon.tiles import tile_place
+from triton_kernels.schedule import tile_place
 
 WARPGROUP, WGMMA_M = 4, 64  # warps that one wgmma takes, and rows of C that it gives
 PRODUCER_REGISTERS: gl.constexpr = gl.constexpr(40)  # and two times 232: of the 504 that three warpgroups share

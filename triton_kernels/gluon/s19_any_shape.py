@@ -20,7 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 from triton_kernels.descriptors import Operand, block_k, describe, describe_operands
-from triton_kernels.gluon.finish import finished
+from triton_kernels.finish import apply_epilogue
 from triton_kernels.gluon.hopper import (
     PIECES,
     as_kn,
@@ -32,7 +32,7 @@ from triton_kernels.gluon.hopper import (
     swizzled,
 )
 from triton_kernels.gluon.shares import WGMMA_M, as_sums, barrier, deal, in_a_row, part_of, shares_behind
-from triton_kernels.gluon.tiles import tile_place
+from triton_kernels.schedule import tile_place
 
 WARPGROUP = 4  # warps that one wgmma takes
 TRANSPOSED_ROWS = 32  # of C that are stored at once where the tile is of C^T
@@ -139,8 +139,10 @@ def _consume(
             for i in gl.static_range(PIECES_OF_TILE):
                 x = pieces[i]
                 if FINISHES:
-                    x = finished(x, row, col + i * PIECE, M, N, bias_ptr, addend_ptr, addend_step, alpha, beta,
-                                 ACTIVATION, BIAS_BY_ROWS, VECTOR, TRANSPOSE_C)  # fmt: skip
+                    m = row + gl.arange(0, WGMMA_M, gl.SliceLayout(1, x.type.layout))
+                    n = col + i * PIECE + gl.arange(0, PIECE, gl.SliceLayout(0, x.type.layout))
+                    x = apply_epilogue(x, m, n, M, N, bias_ptr, addend_ptr, addend_step, alpha, beta,
+                                       ACTIVATION, BIAS_BY_ROWS, VECTOR, TRANSPOSE_C)  # fmt: skip
                 store_part(c, row, col, x, i, PIECES_OF_TILE, c_smem, which * PIECES, M, N, C_BY_THREADS, TRANSPOSE_C)
     tma.store_wait(0)  # shared memory lives as long as its block
 

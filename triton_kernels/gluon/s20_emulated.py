@@ -29,7 +29,7 @@ from triton_kernels.gluon.hopper import (
     tma_load,
 )
 from triton_kernels.gluon.shares import WGMMA_M, as_sums, barrier, deal, in_a_row, part_of, shares_behind
-from triton_kernels.gluon.tiles import tile_place
+from triton_kernels.schedule import tile_place
 
 WARPGROUP = 4  # warps that one wgmma takes
 TRANSPOSED_ROWS = 32  # of C that are stored at once where the tile is of C^T

@@ -3,23 +3,11 @@
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from triton_kernels.schedule import count_sharers, first_slice_of
+
 # Triton 3.9 calls it `barrier`.
 barrier = getattr(gl, "barrier", None) or gl.thread_barrier
 WGMMA_M: gl.constexpr = gl.constexpr(64)  # rows that one wgmma gives
-
-
-# How many programs have a share of so many slices: none has an empty one, for which others would wait.
-@gluon.jit
-def _sharers(slices):
-    return gl.maximum(gl.minimum(gl.num_programs(0), slices), 1)
-
-
-# The first slice of a share, of so many slices in a row: slices * share / sharers, without a product past 2^31.
-@gluon.jit
-def _begin_of(share, slices):
-    sharers = _sharers(slices)
-    share = gl.minimum(share, sharers)
-    return slices // sharers * share + slices % sharers * share // sharers
 
 
 # What is dealt to a program: whole tiles in turn, so many rounds, and of the `shared` tiles that come last the slices
@@ -30,8 +18,8 @@ def deal(tiles, shared, slices):
     program = gl.program_id(0)
     programs = gl.num_programs(0)
     rounds = gl.maximum(gl.cdiv(tiles - shared - program, programs), 0)
-    begin = _begin_of(programs - 1 - program, shared * slices)
-    end = _begin_of(programs - program, shared * slices)
+    begin = first_slice_of(programs - 1 - program, shared * slices)
+    end = first_slice_of(programs - program, shared * slices)
     shares = gl.where(begin < end, gl.cdiv(end, slices) - begin // slices, 0)  # tiles that mine are of: two at most
     return rounds, rounds + shares, begin, end
 
@@ -40,7 +28,7 @@ def deal(tiles, shared, slices):
 @gluon.jit
 def shares_behind(begin, shared, slices):
     end = (begin // slices + 1).to(gl.int64) * slices
-    last = ((end * _sharers(shared * slices) - 1) // (shared * slices)).to(gl.int32)
+    last = ((end * count_sharers(shared * slices) - 1) // (shared * slices)).to(gl.int32)
     return last - (gl.num_programs(0) - 1 - gl.program_id(0))
 
 

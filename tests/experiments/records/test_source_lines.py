@@ -118,7 +118,7 @@ def test_what_a_kernel_shares_is_code_of_kernels_and_counted_file_by_file():
 def test_files_are_followed_through_those_that_they_use():
     names = {path.name for path in shared_files("s18", "cuda")}
     assert {"epilogue.cuh", "tensor_tile.cuh", "wgmma.cuh", "tma.cuh", "mbarrier.cuh"} <= names  # tma by tensor_tile
-    assert [path.name for path in shared_files("s12", "gluon")] == ["layouts.py"]
+    assert [path.name for path in shared_files("s12", "gluon")] == ["layouts.py", "tile_io.py"]
     assert shared_files("s04", "cuda") == shared_files("s04", "triton") == []
     assert [path.stem for path in shared_files("s11", "triton")] == [
         "s04_shared_tile", "s08_vectorized", "s10_double_buffer"
