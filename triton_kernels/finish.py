@@ -30,8 +30,8 @@ def _reciprocal(x):
     return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
 
 
-# x, whose elements are at m (rows) and n (columns) of what is multiplied (rows, columns), which is C or, TRANSPOSE_C, C^T.
-# Bias and addend are C's. A row of the addend is addend_step vectors of VECTOR elements, and is read in whole vectors.
+# x, whose elements are at m (rows) and n (columns) of what is multiplied (rows, columns): C or, TRANSPOSE_C, C^T. Bias
+# and addend are C's. A row of the addend is addend_step vectors of VECTOR elements, and is read in whole vectors.
 @triton.jit
 def apply_epilogue(
     x, m, n, rows, columns, bias_ptr, addend_ptr, addend_step, alpha, beta,
