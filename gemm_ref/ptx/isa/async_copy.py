@@ -1,6 +1,6 @@
 """`cp`: asynchronous copies between global and shared memory (PTX ISA, 9.7.9.25 to 9.7.9.27).
 
-`units.async_copies` and `units.bulk_copies` have when the copies happen, `units.tile` what a bulk copy copies where.
+`units.async_copies` decides when the copies happen, `units.tile` which bytes a bulk copy moves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gemm_ref.ptx.units.tile import Line, Tile
 
 _KNOWN = {"cp", "async", "bulk", "tensor", "tile", "shared::cluster", "shared::cta", "global", "bulk_group"}
 _KNOWN |= {"mbarrier::complete_tx::bytes", "multicast::cluster", "L2::cache_hint", "1d", "2d", "3d", "4d", "5d"}
-# The global sides of copies that some lanes start: which tile, and where each lane's is.
+# For lanes that start copies: the tiles, with the lanes that copy each and where in global memory.
 GlobalSide = Callable[[Machine, np.ndarray], Iterator[tuple[Tile | Line, np.ndarray, np.ndarray]]]
 
 
@@ -70,7 +70,7 @@ def _small_copy(decoder: Decoder, instruction: Instruction) -> Execute:
     read_size = _bytes_read(decoder, extra[0], size) if extra else None
 
     def padded(machine: Machine, mask: Mask, wanted: np.ndarray) -> list[np.ndarray]:
-        """The words of lanes that read `wanted` bytes: at once where that is all of them, else byte by byte."""
+        """Return the words of lanes that read `wanted` bytes: at once if that is all of them, else byte by byte."""
         here = machine.access_mask(mask)
         here = np.ones(machine.lanes, bool) if here is None else here
         full, partly = here & (wanted >= size), here & (wanted < size)
@@ -100,7 +100,7 @@ def _small_copy(decoder: Decoder, instruction: Instruction) -> Execute:
 
 
 def _bytes_read(decoder: Decoder, operand: Operand, size: int) -> Read:
-    """How many bytes a copy of `size` reads: an operand says so, or a predicate that it reads none (`ignore-src`)."""
+    """Return a reader of the bytes that a copy of `size` reads: an operand, or none by a predicate (`ignore-src`)."""
     named = decoder.named(operand.register if isinstance(operand, Negated) else operand)
     if not isinstance(named, Register) or decoder.dtype_of(named) != np.bool_:
         return decoder.source(operand, DTYPES["u32"])
@@ -109,9 +109,9 @@ def _bytes_read(decoder: Decoder, operand: Operand, size: int) -> Read:
 
 
 def _arrive_when_landed(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`cp.async.mbarrier.arrive`: an arrival for each lane when its copies so far have landed; as late as it may be.
+    """Build `cp.async.mbarrier.arrive`: each lane arrives when its copies so far have completed, as late as possible.
 
-    It raises the count of arrivals that are awaited first, so that they are as many as before, but with `.noinc`.
+    Without `.noinc` it increases the pending count first, so that its arrival leaves the count unchanged.
     """
     match_form(r"cp\.async\.mbarrier\.arrive(\.noinc)?(\.shared|\.shared::cta)?\.b64", instruction)
     place, awaited = decoder.place(instruction.operands[0]), 0 if "noinc" in instruction.parts else 1
@@ -128,7 +128,7 @@ def _arrive_when_landed(decoder: Decoder, instruction: Instruction) -> Execute:
 
 
 def _bulk_copy(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`cp.async.bulk`, its `.tensor` form and its groups: `units.bulk_copies` has when copies happen."""
+    """Build `cp.async.bulk`, its `.tensor` form and its groups."""
     parts = instruction.parts
     if "prefetch" in parts:
         return lambda machine, mask: None  # into the L2 cache
@@ -145,7 +145,7 @@ def _bulk_copy(decoder: Decoder, instruction: Instruction) -> Execute:
 
 
 def _load(decoder: Decoder, instruction: Instruction) -> Execute:
-    """From global to shared memory, completing bytes at an mbarrier: `[to], [from], (size,) [mbarrier], (mask)`."""
+    """Build a copy to shared memory that completes at an mbarrier: `[to], [from], (size,) [mbarrier], (mask)`."""
     to, source, *others = instruction.operands
     size = None if isinstance(source, TensorAddress) else others.pop(0)
     global_side = _global_side(decoder, instruction, source, size)
@@ -185,7 +185,7 @@ def _load(decoder: Decoder, instruction: Instruction) -> Execute:
 def _receivers(
     machine: Machine, instruction: Instruction, lanes: np.ndarray, mask: Value
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each bit that is set in the lanes' masks: which of the lanes, and the block of the machine."""
+    """Return for each bit that is set in the lanes' masks the index of its lane, and the block it stands for."""
     size = int(np.prod(machine.launch.cluster))
     bits = per_lane(mask, machine.lanes)[lanes].astype(np.int64)
     if (bits >> size).any() or (bits == 0).any():
@@ -197,7 +197,7 @@ def _receivers(
 
 
 def _store(decoder: Decoder, instruction: Instruction) -> Execute:
-    """From shared to global memory, in the thread's bulk group: `[to], [from], (size)`."""
+    """Build a copy to global memory, in the thread's bulk group: `[to], [from], (size)`."""
     to, source, *size = instruction.operands
     global_side = _global_side(decoder, instruction, to, size[0] if size else None)
     place = decoder.place(source)
@@ -213,7 +213,7 @@ def _store(decoder: Decoder, instruction: Instruction) -> Execute:
 
 
 def _global_side(decoder: Decoder, instruction: Instruction, operand: Operand, size: Operand) -> GlobalSide:
-    """What gives, for lane numbers, the tiles that they copy: of each map, the lanes, and where each one's is."""
+    """Return what yields the tiles of lanes: for each tensor map its tile, the lanes, and their coordinates."""
     if isinstance(operand, Address):
         return _line(decoder, instruction, operand, decoder.source(size, DTYPES["u32"]))
     tiled = expect(operand, TensorAddress)

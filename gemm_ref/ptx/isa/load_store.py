@@ -19,9 +19,9 @@ from gemm_ref.ptx.text.operands import Address, Symbol, items_of
 from gemm_ref.ptx.text.parser import Instruction
 
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
-# Ordering and caching change neither what one thread reads back nor, in lockstep, what another sees.
+# In lockstep, ordering and caching change the result of no access.
 _HINTS = {"weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "nc"}
-_STRONG = {"relaxed", "acquire", "volatile"}  # loads that may wait for another thread's store
+_STRONG = {"relaxed", "acquire", "volatile"}  # loads that may poll for another thread's store
 _HINTS |= {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "noftz"}
 
 
@@ -44,7 +44,7 @@ def _parse(instruction: Instruction, operations: Collection[str] = ()) -> tuple[
 
 
 def _parameter_space(address: Address) -> str:
-    """Where parameters are that are no kernel's: by name those of functions, a thread's own; else a kernel's."""
+    """Return the space of an address in `.param`: local for a parameter of a function, which has a name."""
     return "local" if isinstance(address.base, Symbol) else "param"
 
 
@@ -163,7 +163,7 @@ def atomic(decoder: Decoder, instruction: Instruction) -> Execute:
 
 
 def _collision_free(index: np.ndarray, lanes: np.ndarray) -> list[np.ndarray]:
-    """Split lanes into groups that touch each place once, keeping lane order at each place."""
+    """Split lanes into groups that access each place once, in lane order at each place."""
     groups = []
     while lanes.size:
         _, first = np.unique(index[lanes], return_index=True)
@@ -194,9 +194,10 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Control:
 
     def execute(machine: Machine, mask: Mask) -> None:
         active = machine.access_mask(mask)
-        places = machine.special("%laneid") < 8 * len(items)  # the lanes that give addresses
-        held = _rows_held(machine, [read(machine) for read in reads], transposed) if reads and machine.observers else ()
-        rows.locate(machine, places if mask is None else places & mask, "load" if loads else "store", held)
+        places = machine.special("%laneid") < 8 * len(items)  # the lanes that provide addresses
+        seen = reads if machine.observers else []  # of what is stored
+        words = _stored_rows(machine, [read(machine) for read in seen], transposed) if seen else ()
+        rows.locate(machine, places if mask is None else places & mask, "load" if loads else "store", words)
         block, footprint = machine.blocks("shared")[0], machine.footprint(rows.base(machine))
         for j in range(len(items)):
             start = rows.offset // (2 if transposed else 4)
@@ -219,8 +220,8 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Control:
     return together(execute)
 
 
-def _rows_held(machine: Machine, registers: Sequence[Value], transposed: bool) -> list[np.ndarray]:
-    """The four words of the row whose address each lane gives, of matrices that `stmatrix` stores."""
+def _stored_rows(machine: Machine, registers: Sequence[Value], transposed: bool) -> list[np.ndarray]:
+    """Return the four words of the row whose address each lane provides, of matrices that `stmatrix` stores."""
     words = np.stack([per_lane(register, machine.lanes) for register in registers])
     lane = machine.special("%laneid").astype(np.int64)
     matrix, row, first = np.minimum(lane // 8, len(words) - 1), lane % 8, np.arange(machine.lanes) - lane
@@ -232,9 +233,9 @@ def _rows_held(machine: Machine, registers: Sequence[Value], transposed: bool) -
 
 
 def _matrix_index(machine: Machine, footprint: Footprint, j: int, half: int | None) -> np.ndarray:
-    """Where each lane finds its part of matrix j: its word, or half of one of a transposed matrix."""
+    """Return the index of each lane's part of matrix j: its word, or a half word of a transposed matrix."""
     lane = machine.special("%laneid").astype(np.int64)
-    first = np.arange(machine.lanes) - lane  # lane 0 of each lane's warp, whose lanes give the addresses
+    first = np.arange(machine.lanes) - lane  # lane 0 of each lane's warp, whose lanes provide the addresses
     if half is None:
         row, byte, width = lane // 4, 4 * (lane % 4), 4
     else:

@@ -1,4 +1,4 @@
-"""The instructions of mbarriers (PTX ISA, 9.7.13.15); `units.mbarriers` has what an mbarrier is."""
+"""The instructions of mbarriers (PTX ISA, 9.7.13.15); `units.mbarriers` has their state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FORMS: dict[str, set[str]] = {
 
 
 def _parse(instruction: Instruction) -> tuple[str, set[str]]:
-    """The operation and its form; refuses modifiers that are not here."""
+    """Return the operation and its form. Raises Unsupported for an unknown modifier."""
     operation, *modifiers = instruction.parts[1:-1]
     form = set(modifiers) - _SPACES - _ORDERS
     known = operation in _FORMS and form <= _FORMS[operation] and len(form) <= 1
@@ -85,7 +85,7 @@ def mbarrier(decoder: Decoder, instruction: Instruction) -> Execute | Control:
 
 
 def _wait(decoder: Decoder, instruction: Instruction, by_parity: bool) -> Control:
-    """Has the phase ended that a state or a parity names?"""
+    """Build `try_wait` and `test_wait` for the end of the phase of a state or a parity."""
     write = decoder.destination(instruction.operands[0])
     where = decoder.place(instruction.operands[1])
     parity = decoder.source(instruction.operands[2], DTYPES["u32" if by_parity else "u64"])

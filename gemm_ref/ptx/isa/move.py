@@ -1,4 +1,4 @@
-"""`mov`, `cvta` (PTX ISA, 9.7.9), and what leaves all values as they are: hints, fences, pacing."""
+"""`mov`, `cvta` (PTX ISA, 9.7.9), and instructions that change no value: hints, fences, pacing."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def move(decoder: Decoder, instruction: Instruction) -> Execute:
 
 
 def _split_words(value: Value, count: int) -> list[Value]:
-    """`count` equal parts of an unsigned integer, the lowest first."""
+    """Split an unsigned integer into `count` equal parts, the lowest first."""
     part = UNSIGNED[value.dtype.itemsize // count]
     return [(value >> value.dtype.type(i * 8 * part.itemsize)).astype(part) for i in range(count)]
 
 
 def _join_words(parts: list[Value]) -> Value:
-    """The inverse of `_split_words`."""
+    """Join parts: the inverse of `_split_words`."""
     bits = 8 * parts[0].dtype.itemsize
     whole = UNSIGNED[parts[0].dtype.itemsize * len(parts)].type
     return sum((part.astype(whole) << whole(i * bits) for i, part in enumerate(parts)), start=whole(0))
 
 
-# Where the state spaces begin among generic addresses.
+# The start of each state space in the generic address space.
 _WINDOWS = {"global": 0, "shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAMETER_WINDOW}
 
 

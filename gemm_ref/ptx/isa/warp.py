@@ -1,4 +1,4 @@
-"""Instructions in which lanes of a warp see each other: shfl, vote, redux, activemask, elect (PTX ISA, 9.7.9, .13)."""
+"""Instructions in which lanes of a warp exchange data: shfl, vote, redux, match, elect (PTX ISA, 9.7.9 and 9.7.13)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def shuffle(decoder: Decoder, instruction: Instruction) -> Control:
         last = np.minimum(first + 31, (machine.block_index + 1) * machine.launch.threads - 1)  # a partial last warp
         values = per_lane(value(machine), machine.lanes)
         given = values[np.minimum(first + source, last)]
-        if not _is_everyone(machine, mask, member(machine)):
+        if not _is_converged(machine, mask, member(machine)):
             takes_part = machine.ballot(machine.lanes_of(mask)) & member(machine)
             given = np.where(takes_part >> source.astype(np.uint32) & 1, given, ALL)
         write(machine, given, mask)
@@ -143,13 +143,13 @@ def elect(decoder: Decoder, instruction: Instruction) -> Control:
 
 
 def together(execute: Execute, member: Read | None = None) -> Control:
-    """An instruction that lanes of a warp execute together, those of a mask or all: they wait for each other.
+    """Return an instruction that lanes of a warp execute together: those of a member mask, or all.
 
-    Raises WarpFault, when executed, where that cannot be.
+    They wait for each other. It raises WarpFault if that is impossible.
     """
 
     def step(machine: Machine, mask: Mask, place: int) -> int:
-        if not _is_everyone(machine, mask, None if member is None else member(machine)):
+        if not _is_converged(machine, mask, None if member is None else member(machine)):
             warps = machine.unit(Warps)
             if not warps.are_together(mask, member):
                 return warps.wait(mask, place, member)
@@ -159,7 +159,7 @@ def together(execute: Execute, member: Read | None = None) -> Control:
     return Control(step)
 
 
-def _is_everyone(machine: Machine, mask: Mask, named: Value | None) -> bool:
-    """Whether all lanes of whole warps are here, and are named."""
+def _is_converged(machine: Machine, mask: Mask, named: Value | None) -> bool:
+    """Return whether all lanes of complete warps are active, and all are in the member mask."""
     here = mask is None and machine.active is None and machine.alive is None and machine.launch.threads % 32 == 0
     return here and (named is None or (named.ndim == 0 and named == ALL))

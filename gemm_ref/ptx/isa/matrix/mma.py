@@ -113,7 +113,7 @@ def multiply_words(
 
 
 def unpack(registers: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
-    """An accumulator's registers as its elements: one fp32 or int32 in each, or two fp16."""
+    """Return the elements of an accumulator's registers: one fp32 or int32 in each, or two fp16."""
     if kind != "f16":
         return list(registers)
     halves = [register.view(np.float16) for register in registers]
@@ -121,7 +121,7 @@ def unpack(registers: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
 
 
 def pack(elements: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
-    """The inverse of `unpack`."""
+    """Return the registers of an accumulator's elements: the inverse of `unpack`."""
     if kind != "f16":
         return list(elements)
     pairs = zip(elements[0::2], elements[1::2], strict=True)
@@ -129,17 +129,17 @@ def pack(elements: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
 
 
 def register_type(kind: str) -> np.dtype:
-    """What an accumulator's registers are read as."""
+    """Return the type as which an accumulator's registers are read."""
     return DTYPES["u32" if kind == "f16" else kind]
 
 
 def lanes_of(machine: Machine, values: Sequence[Value]) -> list[np.ndarray]:
-    """Registers with an element for each lane, also those that the machine keeps as one number."""
+    """Return registers with an element for each lane, also those that the machine holds as one number."""
     return [np.ascontiguousarray(per_lane(value, machine.lanes)) for value in values]
 
 
 def registers_of(operand: Operand, count: int, instruction: Instruction) -> tuple[Operand, ...]:
-    """The registers of a fragment, which may be one without braces. Raises ParseError where they are not `count`."""
+    """Return the registers of a fragment, maybe one without braces. Raises ParseError unless they are `count`."""
     items = items_of(operand)
     if len(items) != count:
         raise ParseError(f"{instruction.place}: {len(items)} registers where a fragment has {count}")
@@ -217,5 +217,5 @@ def transpose(decoder: Decoder, instruction: Instruction) -> Control:
 
 
 def crossed(register: np.ndarray) -> np.ndarray:
-    """MOVM: an 8 x 8 block of 16-bit elements, a word a lane, transposed."""
+    """Transpose an 8 x 8 block of 16-bit elements, a word per lane, as MOVM does."""
     return register.view(np.uint16).reshape(-1, 8, 8).transpose(0, 2, 1).reshape(-1).view(np.uint32)

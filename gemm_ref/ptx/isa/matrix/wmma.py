@@ -48,7 +48,7 @@ _STRIDE = 16  # bytes: what the stride between a fragment's rows is a multiple o
 
 
 class _Matrix:
-    """A fragment's place in memory, as one instruction's operands give it."""
+    """The place of a fragment in memory, from the operands of one instruction."""
 
     def __init__(self, decoder: Decoder, instruction: Instruction, fragment: Fragment, address, stride, space: str):
         self.instruction, self.fragment = instruction, fragment
@@ -67,7 +67,7 @@ class _Matrix:
             self.rows = make_accessors(row_accesses(fragment))
 
     def point(self, machine: Machine, mask: Mask) -> None:
-        """Give every access its lanes' addresses. Raises MemoryFault for a fragment that is not where one may be."""
+        """Set the addresses of every access. Raises MemoryFault for a misaligned or diverging address or stride."""
         base, stride = machine.footprint(self._base(machine)), self._stride(machine)
         row_bytes = stride.astype(np.int64) * self.fragment.bytes
         self._check(machine, mask, base.addresses + self._offset, row_bytes)
@@ -78,7 +78,7 @@ class _Matrix:
                 return access.addresses(every, row_bytes)
 
             found = base.cached((id(access), int(stride)), compute) if stride.ndim == 0 else compute()
-            accessor.base = _always(found)
+            accessor.base = _constant_reader(found)
 
     def _check(self, machine: Machine, mask: Mask, addresses: np.ndarray, row_bytes: np.ndarray) -> None:
         active = machine.access_mask(mask)
@@ -100,7 +100,7 @@ class _Matrix:
                 )
 
 
-def _always(value: Value) -> Read:
+def _constant_reader(value: Value) -> Read:
     return lambda machine: value
 
 
@@ -151,7 +151,7 @@ def _load(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tu
             pieces = accessor.locate(machine, mask, None if matrix.rows else "load")
             values += [gather(pieces, word, element) for element in range(access.size // word.itemsize)]
         if word.itemsize == 1:
-            values = [_joined(values[first : first + 4]) for first in range(0, len(values), 4)]
+            values = [_join_bytes(values[first : first + 4]) for first in range(0, len(values), 4)]
         for i, write in enumerate(writes):
             value = lanes_of(machine, [values[i % len(values)]])[0]
             write(machine, crossed(value) if is_transposed else value, mask)
@@ -159,8 +159,8 @@ def _load(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tu
     return together(execute)
 
 
-def _joined(bytes_: list[Value]) -> Value:
-    """Four bytes as a word, the first lowest."""
+def _join_bytes(bytes_: list[Value]) -> Value:
+    """Join four bytes to a word, the first lowest."""
     return sum((byte.astype(np.uint32) << np.uint32(8 * i) for i, byte in enumerate(bytes_)), start=np.uint32(0))
 
 

@@ -15,15 +15,7 @@ from gemm_ref.ptx.isa.numbers.rounding import MODES, step_toward, widen
 from gemm_ref.ptx.text.dtypes import DTYPES, PAIRS, Value
 from gemm_ref.ptx.text.errors import Unsupported
 from gemm_ref.ptx.text.parser import Instruction
-from gemm_ref.ptx.units.formats import (
-    E4M3,
-    E5M2,
-    cut_to_tf32,
-    round_to_tf32,
-    round_to_tf32_away,
-    to_e4m3,
-    to_e5m2,
-)
+from gemm_ref.ptx.units.formats import E4M3, E5M2, cut_to_tf32, round_to_tf32, round_to_tf32_away, to_e4m3, to_e5m2
 
 _TO_INTEGER = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 _NUMBERS = {**DTYPES, "bf16": DTYPES["u16"]}
