@@ -22,10 +22,7 @@ from experiments.records import store, studies
 from experiments.records.contenders import Contender, build_ahead
 from experiments.records.frames import LAYOUT
 from experiments.records.request import DEFAULT, FULL, Request
-from experiments.records.rows import (
-    COLD,
-    MODES,
-)
+from experiments.records.rows import COLD, MODES
 from tests.experiments.fixtures import chosen
 from tests.imports import house
 

@@ -7,11 +7,7 @@ import dataclasses
 import gemm_ref
 from experiments.publish.drawing import style
 from experiments.records.frames import TENSOR_CORE_MATHS
-from experiments.records.rows import (
-    COLD,
-    GRAPH,
-    WARM,
-)
+from experiments.records.rows import COLD, GRAPH, WARM
 from tests.experiments.fixtures import ladder_rows, sweep_rows
 
 

@@ -9,14 +9,7 @@ import pandas as pd
 from experiments.progress import Bars
 from experiments.publish.outcomes import outcome
 from experiments.records.request import Request
-from experiments.records.rows import (
-    DO_BENCH,
-    EVENTS,
-    HOST,
-    SKIPPED,
-    WARM,
-    WAYS,
-)
+from experiments.records.rows import DO_BENCH, EVENTS, HOST, SKIPPED, WARM, WAYS
 from experiments.studies.timers import study as timers
 from gemm_ref import Problem
 from tests.experiments.fixtures import chosen, sweep_row
