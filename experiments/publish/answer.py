@@ -128,7 +128,7 @@ class Shapes:
 
 
 @dataclass(frozen=True)
-class Line:
+class AnswerLine:
     """A line of the answer's table."""
 
     mode: Mode
@@ -201,12 +201,12 @@ class Answer:
         )
 
     @property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[AnswerLine]:
         """The lines of the table: each mode, and below it the mode with B stored the other way."""
         found = []
         for mode in self.modes:
-            found.append(Line(mode, bool(mode.other) or mode.layout != "kn", self.shapes.get(mode.math)))
-            found += [Line(mode.other, True, None)] if mode.other else []
+            found.append(AnswerLine(mode, bool(mode.other) or mode.layout != "kn", self.shapes.get(mode.math)))
+            found += [AnswerLine(mode.other, True, None)] if mode.other else []
         return found
 
     def tabulate(self, language: str = "en") -> Table:

@@ -25,15 +25,18 @@ def step_verdicts(at_size: pd.DataFrame, math: str, dialect: str) -> dict[str, s
 
 
 def written_rungs(math: str, dialect: str) -> list[gemm_ref.Rung]:
+    """The rungs of a math mode that have a kernel in the dialect."""
     return [stage for stage in gemm_ref.stages_in(math) if dialect in stage.dialects]
 
 
 def count_faster(steps: Mapping[str, Mapping[Any, str]]) -> str:
+    """How many steps are FASTER in each dialect, as text; `steps` holds their verdicts by dialect."""
     verdicts = {dialect: list(of.values()) for dialect, of in steps.items() if of}
     return join_dialects({d: f"{each.count(stats.FASTER)} of {len(each)} steps" for d, each in verdicts.items()})
 
 
 def describe_cpu(frame: pd.DataFrame) -> Iterator[str]:
+    """A sentence on the fastest library of the CPU, for a machine on which no rung was timed."""
     own = frame[frame["stage"].isin(BASELINES) & (frame["math"] == "fp32") & frame["tflops"].notna()]
     if len(own):
         best = own.loc[own["tflops"].idxmax()]

@@ -1,7 +1,7 @@
-"""Texts of a plot in another font than they were laid out in: anchored where matplotlib meant them to be.
+"""Anchors for the texts of a plot, which the page sets in another font than matplotlib laid them out in.
 
-Where it can, matplotlib writes an anchor with a text, and any font falls into place. Lines of one text, and turned
-texts, it places by the width that they have in its own font, from their left ends; what was meant is told from there.
+Where it can, matplotlib writes an anchor with a text, which holds in any font. It places the lines of one text, and
+rotated texts, by their left ends, computed from the widths in its own font; the alignment is inferred from these.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SAME = 0.5  # points within which two ends or two middles are at one place
 
 
 def anchor(root: ElementTree.Element) -> None:
-    """Give each text that has no anchor the one that its place tells of. `root` is matplotlib's own SVG."""
+    """Give each text without an anchor the one that its position implies. `root` is matplotlib's own SVG."""
     for group in root.iter():
         loose = [(text, match) for text in group if text.tag == _TEXT and (match := _loose(text))]
         if not loose:
@@ -30,16 +30,16 @@ def anchor(root: ElementTree.Element) -> None:
             continue
         for (text, _), width in zip(loose, widths, strict=True):
             text.set("style", f"{text.get('style')}; text-anchor: {name}")
-            text.set("x", f"{share * width:.2f}")  # before the transform, so along the text however it is turned
+            text.set("x", f"{share * width:.2f}")  # before the transform, so along the text at any rotation
 
 
 def _loose(text: ElementTree.Element) -> re.Match | None:
     return None if "text-anchor" in text.get("style", "") else _PLACE.fullmatch(text.get("transform", ""))
 
 
-def _alignment(lefts: Sequence[float], widths: Sequence[float], turned: bool) -> tuple[float, str]:
+def _alignment(lefts: Sequence[float], widths: Sequence[float], rotated: bool) -> tuple[float, str]:
     """(share of its width at which a text is held, SVG's name for it)."""
-    if turned:  # one line, whose middle is the best that is known of it
+    if rotated:  # one line: nothing but its middle is known
         return 0.5, "middle"
     for share, name in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
         places = [left + share * width for left, width in zip(lefts, widths, strict=True)]

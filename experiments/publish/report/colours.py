@@ -1,4 +1,4 @@
-"""The dark twin of a colour: its lightness turned round in OKLab, hue and chroma kept as far as a screen has them.
+"""The dark twin of a colour: lightness is inverted in OKLab; hue and chroma stay as far as a screen can show them.
 
 OKLab and its matrices are Björn Ottosson's, 'A perceptual color space for image processing' (2020).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-# The page's in the dark, as in theme.css: white becomes the one and black the other, and greys what is between.
+# The dark page's colours, as in base.css: white maps to PAPER, black to INK, and greys in between.
 PAPER, INK = "#15181d", "#e2e6eb"
 
 _TO_LMS = np.array(
@@ -30,7 +30,7 @@ def dark_twin(colour: str) -> str:
     """`#rrggbb` for a dark page."""
     lightness, *hue = _lab(colour)
     grey = _lab(PAPER) + (_lab(INK) - _lab(PAPER)) * (1 - lightness)
-    for chroma in np.linspace(1, 0, 21):  # less chroma until the screen has the colour
+    for chroma in np.linspace(1, 0, 21):  # chroma is reduced until sRGB contains the colour
         lab = grey + chroma * np.array([0, *hue])
         rgb = np.linalg.solve(_TO_LMS, np.linalg.solve(_TO_LAB, lab) ** 3)
         if rgb.min() >= -1e-4 and rgb.max() <= 1 + 1e-4:
