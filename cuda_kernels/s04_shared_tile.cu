@@ -1,12 +1,20 @@
-// Idea:         the slices of A and B are staged in shared memory, and every thread of the block reads them there.
-// Changed:      from s03, each slice is loaded once by the block, between two barriers, before it is multiplied.
-// Tile/threads: BLOCK_M x BLOCK_N of C per block, one thread per element; each thread loads one element of each slice,
-//               which is why the three block sizes are equal.
-// Cost:         4 (BLOCK_M BLOCK_K + BLOCK_K BLOCK_N) bytes of shared memory, 8 KiB at 32; a slice of 2 x 4 KiB
-//               feeds 2 * 32^3 FLOP: 8 FLOP per byte of global memory, 32 times s03's.
-// Requires:     any M, N, K; row-major A, B, C.
+// Idea:         The slices of A and B are staged in shared memory, and every thread of the block reads them there.
+// Changed:      Where s03 loads each operand when it needs it, the block loads each slice once, between two barriers.
+// Tile/threads: A block computes BLOCK_M x BLOCK_N of C with one thread per element. Each thread loads one element of
+//               each slice, so the three block sizes are equal.
+// Cost:         The slices take 4 (BLOCK_M BLOCK_K + BLOCK_K BLOCK_N) bytes of shared memory, 8 KiB at 32. They feed
+//               2 * 32^3 FLOP: 8 FLOP per byte of global memory, 32 times as many as in s03.
+// Requires:     The kernel takes any M, N and K; A, B and C are row-major.
 #include "launch.cuh"
 
+// grid: C in tiles                 block: one tile, K in slices            thread: one element
+//
+//      n ->                             k ->          n ->                    a_smem row   b_smem column
+//  m +---+---+---+                   +--------+    +--------+ k                 k ->           k
+//  | | 0 | 1 | 2 | blockIdx.x      m | a_smem |    | b_smem | |              m [ . . . ]   x  [.]
+//  v +---+---+---+                 | +--------+    +--------+ v                               [.]  = 1 sum
+//    | 3 | 4 | 5 |                 v BLOCK_M x BLOCK_K  BLOCK_K x BLOCK_N                     [.]
+//    +---+---+---+
 // A[M, K] @ B[K, N] = C[M, N]
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K>
 __global__ void __launch_bounds__((BLOCK_M * BLOCK_N))

@@ -1,12 +1,22 @@
-// Idea:         a thread computes a THREAD_M x THREAD_N tile of C in registers: at each k an outer product of a column
-//               of A and a row of B.
-// Changed:      from s06, the column of sums becomes a tile of sums, and the block's tile grows with it.
-// Tile/threads: BLOCK_M x BLOCK_N of C per block, THREAD_M x THREAD_N per thread; 128 x 128 and 8 x 8 make 256 threads.
-// Cost:         4 (BLOCK_M BLOCK_K + BLOCK_K BLOCK_N) bytes of shared memory, 16 KiB; 32 FLOP per byte asked for.
-//               From shared memory a thread reads 16 words for 64 products, 4 per word; 64 registers hold sums.
-// Requires:     any M, N, K; row-major A, B, C.
+// Idea:         A thread computes a THREAD_M x THREAD_N tile of C in registers: at each k it adds the outer product of
+//               a column of A and a row of B.
+// Changed:      The column of sums in s06 becomes a tile of sums, and the block's tile grows with it.
+// Tile/threads: A block computes BLOCK_M x BLOCK_N of C, a thread THREAD_M x THREAD_N; 128 x 128 and 8 x 8 make 256
+//               threads.
+// Cost:         The slices take 4 (BLOCK_M BLOCK_K + BLOCK_K BLOCK_N) bytes of shared memory, 16 KiB. The block does
+//               32 FLOP per byte that it requests. At each k a thread reads 16 words of shared memory for 64 products,
+//               4 per word; 64 registers hold its sums.
+// Requires:     The kernel takes any M, N and K; A, B and C are row-major.
 #include "launch.cuh"
 
+// block: BLOCK_M x BLOCK_N in thread tiles          thread: at each k an outer product, in registers
+//
+//       n ->  THREAD_N                                        b[0] b[1] .. b[THREAD_N - 1]   <- a row of b_smem
+//   m +------+------+- - -                            a[0]   [ +=   +=  ..   += ]
+//   | | t0   | t1   |       threadIdx.x               a[1]   [ +=   +=  ..   += ]   THREAD_M x THREAD_N sums
+//   v +------+------+- - -                             ..    [ ..               ]
+//     | t16  | t17  |       threadIdx.y                 ^
+//     +------+------+- - -                              a column of a_smem
 // A[M, K] @ B[K, N] = C[M, N]
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int THREAD_M, int THREAD_N, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLOCKS_PER_SM)

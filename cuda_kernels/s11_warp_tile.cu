@@ -1,4 +1,4 @@
-// Idea:         a warp owns a compact sub-tile of C, so that its lanes share more of what they read from shared memory.
+// Idea:         A warp owns a compact sub-tile of C, so that its lanes share more of what they read from shared memory.
 // Changed:      from s10, which thread computes which elements. Apart from that, the next slice can be loaded later, at
 //               k = LOAD_AT, and FRAGMENT_SETS can be 2: a thread then has registers for the next k too, read while
 //               this k is multiplied, over the barrier as well.
@@ -12,6 +12,16 @@
 // Requires:     any M, N, K; row-major A, B, C. Rows that are not whole vectors are accessed element by element.
 #include "launch.cuh"
 #include "vector.cuh"
+
+// block: BLOCK_M x BLOCK_N in warp tiles     warp: WARP_M x WARP_N in quadrants     thread: THREAD_M x THREAD_N
+//        (tile128: 128 x 128)                     (tile128: 32 x 64)                   (tile128: 8 x 8)
+//     n ->  WARP_N                              n -> 4 per lane    + WARP_N / 2          4      at n + 32
+//  m +-------+-------+                       m +--+--+- -+--+ +--+- -                   +----+  +----+
+//  | | warp0 | warp1 |                       | |l |l |   |l | |l |                      |4x4 |  |4x4 |
+//  v +-------+-------+ WARP_M                v +--+--+- -+--+ +--+- -                   +----+  +----+
+//    | warp2 | warp3 |                         LANES_M x LANES_N lanes,                 +----+  +----+
+//    +-------+-------+                         then the same lanes again                |4x4 |  |4x4 | at m + 16
+//    .       .       .                                                                  +----+  +----+
 
 // A[M, K] @ B[K, N] = C[M, N]
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int FRAGMENT_SETS,

@@ -1,13 +1,16 @@
-// Idea:         Hopper's own units: one thread has the TMA unit copy whole boxes of A and B; warpgroups multiply them
-//               straight from shared memory (wgmma), and C goes out as boxes too.
-// Changed:      from s16, no thread computes the address of what it copies, and no operand passes through registers: a
-//               box is one instruction, its arrival one mbarrier, and a wgmma of 64 x 256 reads both of its operands.
-// Tile/threads: 128 x 256 of C and 128 bytes of k per block, 64 rows per warpgroup; 256 threads, 128 sums in each.
-// Cost:         48 KiB of shared memory per stage, 4 stages, and 32 KiB of pieces of C. A block starts with a load and
-//               ends with a store during which nothing is multiplied, and the thread that starts copies multiplies too.
-// Requires:     sm_90a; any M, N, K. Rows that are no multiple of 16 bytes are copied first (gemm_ref/operands). B by
-//               rows is multiplied as it is stored in 16-bit types; tf32 and fp8 want it by columns, and it is copied
-//               so. The TMA unit rounds to tf32 (cuda_kernels/tensor_map.py).
+// Idea:         One thread has Hopper's TMA unit copy whole boxes of A and B, warpgroups multiply them straight from
+//               shared memory (wgmma), and the TMA unit stores C in boxes too.
+// Changed:      Unlike in s16, no thread computes the address of what it copies, and no operand passes through
+//               registers: one instruction copies a box, one mbarrier signals its arrival, and a wgmma of 64 x 256
+//               reads both operands from shared memory.
+// Tile/threads: A block of 256 threads computes 128 x 256 of C in slices of 128 bytes of k. Each of its two warpgroups
+//               computes 64 rows, and each thread holds 128 sums.
+// Cost:         A stage takes 48 KiB of shared memory; there are 4 stages, and 32 KiB for pieces of C. A block begins
+//               with a load and ends with a store during which nothing is multiplied, and the thread that starts
+//               copies multiplies too.
+// Requires:     The kernel takes any M, N and K on sm_90a. Rows that are no multiple of 16 bytes are copied first
+//               (gemm_ref/operands). In 16-bit types B may be stored by rows; tf32 and fp8 need it by columns, and it
+//               is copied so. The TMA unit rounds to tf32 (cuda_kernels/tensor_map.py).
 // Sources:      PTX ISA 8.0, wgmma, cp.async.bulk.tensor, mbarrier; NVIDIA Hopper Tuning Guide.
 #include "launch.cuh"
 namespace config = registry::s17_wgmma_tma;
@@ -16,6 +19,15 @@ namespace config = registry::s17_wgmma_tma;
 #include "tensor_tile.cuh"
 #include "tile_order.cuh"
 
+// block: 128 x 256, a TMA box of A and of B per slice     warpgroup: 4 warps, a wgmma of 64 x 256 per 32 bytes of k
+//
+//        n -> BLOCK_N                                          n -> 256
+//   m +------------------+                                m +----------------------+
+//   | |   warpgroup 0    | WGMMA_M = 64 rows              | | warp 0: rows  0..15  |  lane: 2 neighbours of every
+//   v +------------------+                                v | warp 1: rows 16..31  |  8 columns, in the rows
+//     |   warpgroup 1    |                                  | warp 2: rows 32..47  |  lane / 4 and lane / 4 + 8
+//     +------------------+                                  | warp 3: rows 48..63  |
+//                                                           +----------------------+
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int GROUP_M>
 __global__ void __launch_bounds__(BLOCK_M / WGMMA_M * WARPGROUP, 1)
 s17_wgmma_tma(const __grid_constant__ CUtensorMap A, const __grid_constant__ CUtensorMap B,
