@@ -13,7 +13,7 @@ PAGE = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
 EDIT = re.compile(r"line (\d+) of\s+`([^`]+)`:\s+(?:write\s+`([^`]+)`\s+for|delete)\s+`([^`]+)`")
 COMMAND = re.compile(r"^python -m experiments (check cuda_kernels/.*)$", re.MULTILINE)
 SEEN = {
-    "s04": ("right in every run, but", "race", "line 35"),
+    "s04": ("right in every run, but", "race", "line 43"),
     "s05": ("49  a_smem", "store of a_smem        1920 requests of 32 wavefronts"),
     "s06": ("of 32 sectors, ideal 4", "of 16 wavefronts"),
     "s07": ("requests of 2 wavefronts, ideal 1", "requests of 8 wavefronts, ideal 4"),
