@@ -99,11 +99,11 @@ def registry() -> None:
 @app.command()
 def sanitize(stage: str = typer.Argument(None)) -> None:
     """Run one rung, or all, at ragged sizes under each tool of compute-sanitizer; fail if one finds something."""
-    from cuda_kernels.sanitize import chosen
+    from cuda_kernels.sanitize import select_kernels
     from cuda_kernels.sanitize import sanitize as run
 
     try:
-        names = ", ".join(map(str, chosen(stage)))
+        names = ", ".join(map(str, select_kernels(stage)))
         _need_a_gpu()
         typer.echo(f"compute-sanitizer over {names}")
         failed = False
@@ -119,11 +119,11 @@ def sanitize(stage: str = typer.Argument(None)) -> None:
 @app.command(hidden=True)  # what compute-sanitizer runs
 def exercise(stages: list[str] = typer.Argument(None)) -> None:  # noqa: B008 (typer's way)
     """Run some rungs, or all, at ragged sizes on the GPU, and check the results."""
-    from cuda_kernels.sanitize import chosen
+    from cuda_kernels.sanitize import select_kernels
     from cuda_kernels.sanitize import exercise as run
 
     _need_a_gpu()
-    run(chosen(*stages or ()))
+    run(select_kernels(*stages or ()))
 
 
 def _need_a_gpu() -> None:

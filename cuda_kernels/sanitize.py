@@ -29,7 +29,7 @@ RAGGED = (
 )
 
 
-def chosen(*stages: str | None) -> list[gemm_ref.Implementation]:
+def select_kernels(*stages: str | None) -> list[gemm_ref.Implementation]:
     """The CUDA kernels of some rungs, or of all for None. Raises ValueError for an unknown rung."""
     rungs = [gemm_ref.get_stage(stage) for stage in stages if stage]
     return [item for item in gemm_ref.implementations(("cuda",)) if not rungs or item.stage in rungs]
@@ -59,7 +59,7 @@ def sanitize(stage: str | None) -> Iterator[tuple[str, int, str]]:
     if program is None:
         raise FileNotFoundError("compute-sanitizer is not on PATH: it comes with NVIDIA's CUDA toolkit")
     for tool in TOOLS:
-        seen = [item.stage.id for item in chosen(stage) if tool != "initcheck" or not item.stage.tma]
+        seen = [item.stage.id for item in select_kernels(stage) if tool != "initcheck" or not item.stage.tma]
         if not seen:
             yield tool, 0, f"{tool} does not see what the TMA unit writes, so it cannot check {stage}"
             continue

@@ -28,7 +28,7 @@ UNROLL = 4  # shares of an element that the second kernel loads at a time
 # What is dealt to the programs: how many slices K has; how many tiles are whole; of those left the slices, which are
 # shared, of a program and of all.
 @triton.jit
-def _deal(tiles, K, programs, BLOCK_K: tl.constexpr):
+def _schedule(tiles, K, programs, BLOCK_K: tl.constexpr):
     slices = tl.maximum(tl.cdiv(K, BLOCK_K), 1)
     whole = tiles // programs * programs
     shared = (tiles - whole) * slices
@@ -53,7 +53,7 @@ def _gemm_kernel(
     programs = tl.num_programs(0)
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
-    slices, whole, share, shared = _deal(tiles_m * tiles_n, K, programs, BLOCK_K)
+    slices, whole, share, shared = _schedule(tiles_m * tiles_n, K, programs, BLOCK_K)
     rounds = whole // programs  # tiles that are mine alone
     first = program * share  # of the slices that are shared, the first of mine, and the first that is not
     end = min(first + share, shared)
@@ -133,7 +133,7 @@ def _add_kernel(
 ):  # fmt: skip
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
-    slices, whole, share, _ = _deal(tiles_m * tiles_n, K, programs, BLOCK_K)
+    slices, whole, share, _ = _schedule(tiles_m * tiles_n, K, programs, BLOCK_K)
     tile_m, tile_n = tile_place(whole + tl.program_id(1), tiles_m, tiles_n, GROUP_M)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     row = tile_m.to(tl.int64) * BLOCK_M + i // BLOCK_N

@@ -91,7 +91,7 @@ def wrong(name, sizes, shape=SQUARE, **more) -> str:
     return str(caught.value)
 
 
-def found(name, sizes, shape=SQUARE, **more) -> list[tuple[str, str, str | None]]:
+def find_faults(name, sizes, shape=SQUARE, **more) -> list[tuple[str, str, str | None]]:
     """What the detectors find wrong where the result is: the kind, the code of the line and of the other's."""
     with pytest.raises(WrongResult) as caught:
         attempt(name, sizes, shape, **more)
@@ -192,7 +192,7 @@ def test_adds_into_c():
     attempt("adds_into_c", (33, 65, 70), zeroed=True)
     assert "4096 of 4096 elements" in wrong("adds_into_c", (64, 64, 64))
     add = "if (row < M && col < N) C[(size_t)row * N + col] += acc;"
-    assert found("adds_into_c", (64, 64, 64)) == [(UNWRITTEN, add, None)]
+    assert find_faults("adds_into_c", (64, 64, 64)) == [(UNWRITTEN, add, None)]
 
 
 def test_drops_the_k_tail():
@@ -215,7 +215,7 @@ def test_untested_store():
     message = wrong("untested_store", (64, 48, 64))  # no fault: it is the wrong row, not the wrong matrix
     assert "all are in rows 1..63 and columns 0..15 of 64 x 48" in message and "got 0, want" in message
     store = "if ((size_t)row * N + col < (size_t)M * N) C[(size_t)row * N + col] = acc;"
-    assert found("untested_store", (64, 48, 64)) == [(TWICE, store, store)]
+    assert find_faults("untested_store", (64, 48, 64)) == [(TWICE, store, store)]
 
 
 def test_whole_tiles_only():
@@ -242,7 +242,7 @@ def test_leaves_before_the_barrier():
     assert "got nan" in below and "got nan" in right
     read = "for (int k = 0; k < BLOCK; ++k) acc += a_smem[threadIdx.y][k] * b_smem[k][threadIdx.x];"
     for sizes in ((48, 64, 64), (64, 48, 64)):
-        assert found("leaves_before_the_barrier", sizes) == [(UNWRITTEN, read, None)]
+        assert find_faults("leaves_before_the_barrier", sizes) == [(UNWRITTEN, read, None)]
 
 
 # --- axes, strides and offsets -------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_mixed_axes():
     assert "elements of C are wrong" in wrong("mixed_axes_16", (64, 64, 64), rows_on_x=True)
     store = "a_smem[threadIdx.x][threadIdx.y] = row < M && k_a < K ? A[(size_t)row * K + k_a] : 0.0f;"
     read = "for (int k = 0; k < BLOCK_K; ++k) acc += a_smem[threadIdx.x][k] * b_smem[k][threadIdx.y];"
-    seen = found("mixed_axes_16", (64, 64, 64), rows_on_x=True)
+    seen = find_faults("mixed_axes_16", (64, 64, 64), rows_on_x=True)
     assert seen == [(RACE, store, store), (UNWRITTEN, read, None)]
 
 
@@ -263,7 +263,7 @@ def test_strides_of_a_square():
     assert "of C (8192 bytes), which is out of bounds" in faults("strides_of_a_square", (64, 32, 64))
     assert "never written" in wrong("strides_of_a_square", (32, 64, 64))
     store = "C[(size_t)row * M + col] = acc;"
-    assert found("strides_of_a_square", (32, 64, 64)) == [(TWICE, store, store), (MISSED, store, None)]
+    assert find_faults("strides_of_a_square", (32, 64, 64)) == [(TWICE, store, store), (MISSED, store, None)]
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_offsets_of_32_bits():
 def test_own_initialiser():
     """nvcc may drop what depends on such a variable, and does: the kernel is empty. A warning is all it says."""
     assert "4096 of them were never written" in wrong("own_initialiser", (64, 64, 64))
-    assert [kind for kind, _, _ in found("own_initialiser", (64, 64, 64))] == [MISSED]
+    assert [kind for kind, _, _ in find_faults("own_initialiser", (64, 64, 64))] == [MISSED]
     assert [i.name for i in load("own_initialiser").entry.instructions] == ["ret"]
     with pytest.raises(BuildError, match='variable "row" is used before its value is set'):
         compile_ptx(ROOT / "tests" / "cuda_kernels" / "pitfalls" / "one_element.cu", "-Werror", "all-warnings")

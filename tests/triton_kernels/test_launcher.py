@@ -116,15 +116,15 @@ def test_what_a_kernel_is_told_of_its_variant(rung, monkeypatch):
         rung = replace(rung, variant=next(iter(tiles)))
     told = {}
 
-    class Told(Exception):
+    class Recorded(Exception):
         pass
 
     def prepared(kernel, shape, *args, **options):
         told.update(options, grid=shape.grid)
-        raise Told
+        raise Recorded
 
     monkeypatch.setattr(launcher, "Prepared", prepared)
-    with pytest.raises(Told):
+    with pytest.raises(Recorded):
         launcher.compile_for_inspection(
             rung.stage.id, rung.dialect, 512, 512, 512, variant=rung.variant, math=rung.math, b_layout=rung.b_layout
         )

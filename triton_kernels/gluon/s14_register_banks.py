@@ -61,7 +61,7 @@ def _by_columns(layout):
 # What is dealt to the programs: whole tiles in turn, and of the tiles that are then left the slices of K, all in a row,
 # to each program as many. How many rounds of whole tiles, slices of a tile, of a share, and of all shares together.
 @gluon.jit
-def _deal(M, N, K, programs, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr):
+def _schedule(M, N, K, programs, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr):
     tiles = gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N)
     slices = gl.maximum(gl.cdiv(K, BLOCK_K), 1)
     rounds = tiles // programs
@@ -132,7 +132,7 @@ def _gemm_kernel(
 
     programs = gl.num_programs(0)
     program = gl.program_id(0)
-    rounds, slices, share, shared = _deal(M, N, K, programs, BLOCK_M, BLOCK_N, BLOCK_K)
+    rounds, slices, share, shared = _schedule(M, N, K, programs, BLOCK_M, BLOCK_N, BLOCK_K)
     begin = gl.minimum(program * share, shared)
     end = gl.minimum(begin + share, shared)
     shares = gl.where(begin < end, gl.cdiv(end, slices) - begin // slices, 0)  # the tiles that mine are of
@@ -210,7 +210,7 @@ def _add_kernel(
     if COPY_N == 4:
         N = N // 4 * 4
     THREADS: gl.constexpr = 32 * gl.num_warps()
-    rounds, slices, share, _ = _deal(M, N, K, programs, BLOCK_M, BLOCK_N, BLOCK_K)
+    rounds, slices, share, _ = _schedule(M, N, K, programs, BLOCK_M, BLOCK_N, BLOCK_K)
     tile_m, tile_n = tile_place(rounds * programs + gl.program_id(1), gl.cdiv(M, BLOCK_M), gl.cdiv(N, BLOCK_N), GROUP_M)
     layout: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
     i = gl.program_id(0) * (4 * THREADS) + gl.arange(0, 4 * THREADS, layout)

@@ -31,7 +31,7 @@ from triton_kernels.gluon.hopper import (
     sums_layout,
     swizzled,
 )
-from triton_kernels.gluon.shares import WGMMA_M, as_sums, barrier, deal, in_a_row, part_of, shares_behind
+from triton_kernels.gluon.shares import WGMMA_M, as_sums, barrier, in_a_row, part_of, schedule, shares_behind
 from triton_kernels.schedule import tile_place
 
 WARPGROUP = 4  # warps that one wgmma takes
@@ -49,7 +49,7 @@ def _produce(
     tiles_m = gl.cdiv(M, BLOCK_M)
     tiles_n = gl.cdiv(N, BLOCK_N)
     slices = gl.cdiv(K, BLOCK_K)
-    rounds, parts, begin, end = deal(tiles_m * tiles_n, shared, slices)
+    rounds, parts, begin, end = schedule(tiles_m * tiles_n, shared, slices)
     loaded = 0  # slices so far
     for part in range(parts):
         tile, first, count = part_of(part, tiles_m * tiles_n - shared, slices, rounds, begin, end)
@@ -80,7 +80,7 @@ def _consume(
     tiles_m = gl.cdiv(M, BLOCK_M)
     tiles_n = gl.cdiv(N, BLOCK_N)
     slices = gl.cdiv(K, BLOCK_K)
-    rounds, parts, begin, end = deal(tiles_m * tiles_n, shared, slices)
+    rounds, parts, begin, end = schedule(tiles_m * tiles_n, shared, slices)
     program = gl.program_id(0)
     place = gl.arange(0, SUMS, gl.BlockedLayout([4], [32], [4], [0]))
     used = 0  # slices so far

@@ -28,7 +28,7 @@ from triton_kernels.gluon.hopper import (
     swizzled,
     tma_load,
 )
-from triton_kernels.gluon.shares import WGMMA_M, as_sums, barrier, deal, in_a_row, part_of, shares_behind
+from triton_kernels.gluon.shares import WGMMA_M, as_sums, barrier, in_a_row, part_of, schedule, shares_behind
 from triton_kernels.schedule import tile_place
 
 WARPGROUP = 4  # warps that one wgmma takes
@@ -47,7 +47,7 @@ def _produce(
     tiles_m = gl.cdiv(M, BLOCK_M)
     tiles_n = gl.cdiv(N, BLOCK_N)
     slices = gl.cdiv(K, BLOCK_K)
-    rounds, pieces, begin, end = deal(tiles_m * tiles_n, shared, slices)
+    rounds, pieces, begin, end = schedule(tiles_m * tiles_n, shared, slices)
     loaded = 0  # slices so far
     for piece in range(pieces):
         tile, first, count = part_of(piece, tiles_m * tiles_n - shared, slices, rounds, begin, end)
@@ -160,7 +160,7 @@ def _consume(
     tiles_m = gl.cdiv(M, BLOCK_M)
     tiles_n = gl.cdiv(N, BLOCK_N)
     slices = gl.cdiv(K, BLOCK_K)
-    rounds, pieces, begin, end = deal(tiles_m * tiles_n, shared, slices)
+    rounds, pieces, begin, end = schedule(tiles_m * tiles_n, shared, slices)
     program = gl.program_id(0)
     place = gl.arange(0, SUMS, gl.BlockedLayout([4], [32], [4], [0]))
     used = 0  # slices so far

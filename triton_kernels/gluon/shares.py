@@ -10,11 +10,11 @@ barrier = getattr(gl, "barrier", None) or gl.thread_barrier
 WGMMA_M: gl.constexpr = gl.constexpr(64)  # rows that one wgmma gives
 
 
-# What is dealt to a program: whole tiles in turn, so many rounds, and of the `shared` tiles that come last the slices
+# The schedule of a program: whole tiles in turn, so many rounds, and of the `shared` tiles that come last the slices
 # of K, all in a row, in equal shares, but for one slice. Programs go down as slices go up: whoever has the first slice
 # of a tile waits for programs that were started before it.
 @gluon.jit
-def deal(tiles, shared, slices):
+def schedule(tiles, shared, slices):
     program = gl.program_id(0)
     programs = gl.num_programs(0)
     rounds = gl.maximum(gl.cdiv(tiles - shared - program, programs), 0)
