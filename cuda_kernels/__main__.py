@@ -99,8 +99,8 @@ def registry() -> None:
 @app.command()
 def sanitize(stage: str = typer.Argument(None)) -> None:
     """Run one rung, or all, at ragged sizes under each tool of compute-sanitizer; fail if one finds something."""
-    from cuda_kernels.sanitize import select_kernels
     from cuda_kernels.sanitize import sanitize as run
+    from cuda_kernels.sanitize import select_kernels
 
     try:
         names = ", ".join(map(str, select_kernels(stage)))
@@ -119,8 +119,8 @@ def sanitize(stage: str = typer.Argument(None)) -> None:
 @app.command(hidden=True)  # what compute-sanitizer runs
 def exercise(stages: list[str] = typer.Argument(None)) -> None:  # noqa: B008 (typer's way)
     """Run some rungs, or all, at ragged sizes on the GPU, and check the results."""
-    from cuda_kernels.sanitize import select_kernels
     from cuda_kernels.sanitize import exercise as run
+    from cuda_kernels.sanitize import select_kernels
 
     _need_a_gpu()
     run(select_kernels(*stages or ()))
