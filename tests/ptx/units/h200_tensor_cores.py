@@ -18,6 +18,7 @@ from experiments.studies.shared.dots import DOTS, Dots, on_gpu
 
 FILE = Path(__file__).with_suffix(".npz")
 LOTS, LOT = 100, 1000  # of random vectors
+ARRAYS = ("crafted", "first", "given", "made")  # what the file calls the fields of Recorded
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def checksum(values: np.ndarray) -> int:
 def recorded() -> dict[str, Recorded]:
     """By the instruction's name."""
     with np.load(FILE) as file:
-        return {str(dots): Recorded(*(file[f"{dots}/{name}"] for name in Recorded.__annotations__)) for dots in DOTS}
+        return {str(dots): Recorded(*(file[f"{dots}/{name}"] for name in ARRAYS)) for dots in DOTS}
 
 
 def record(path: Path = FILE, make: Callable[[Dots, Vectors], np.ndarray] = on_gpu) -> None:
@@ -59,7 +60,7 @@ def record(path: Path = FILE, make: Callable[[Dots, Vectors], np.ndarray] = on_g
         made = [make(dots, vectors) for vectors in given]
         sums = ([of(part) for part in parts] for of, parts in ((inputs_checksum, given), (checksum, made)))
         own = Recorded(made[0], made[1], *(np.array(some, np.uint32) for some in sums))
-        found |= {f"{dots}/{name}": getattr(own, name) for name in Recorded.__annotations__}
+        found |= {f"{dots}/{name}": value for name, value in zip(ARRAYS, vars(own).values(), strict=True)}
     np.savez_compressed(path, **found)
 
 
