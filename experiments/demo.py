@@ -22,8 +22,7 @@ import gemm_ref
 from experiments import doctor
 from experiments.bench.verify import describe
 from experiments.check.faults import Fault, find_faults, without_instruction
-from experiments.check.subject import PLAIN, Scales, Subject
-from experiments.check.trial import Trial, attempt
+from experiments.check.subject import PLAIN, Scales, Subject, Trial, attempt
 from experiments.records.contenders import gemm_of
 from gemm_ref import DIALECTS, Implementation, Problem, ptx
 from gemm_ref.compute import ComputeType

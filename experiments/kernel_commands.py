@@ -112,12 +112,13 @@ def check(
 
 
 def _write_page(target: Path, found: Report) -> None:
-    from experiments.check import page, source_text
+    from experiments.check import page
+    from experiments.check.subject import read_source
     from gemm_ref.build import write_whole
 
     text = ""
     with contextlib.suppress(UsageError):  # no text, or not there: that is what the report says
-        text = source_text.read(Path(found.path))
+        text = read_source(Path(found.path))
     write_whole(target, page.render(found, text))
 
 

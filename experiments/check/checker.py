@@ -8,15 +8,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from experiments.check import cost, diagnose, faults, sizes, source_text
+from experiments.check import cost, diagnose, faults, sizes
 from experiments.check.cuda.compile import UNDEFINED_VALUE
 from experiments.check.cuda.kernel import CudaKernel
 from experiments.check.faults import Fault, FaultKind
 from experiments.check.messages import Limit, Message, Note, Unchecked, Why, message
 from experiments.check.report import Outcome, Report, Run
-from experiments.check.subject import Subject
-from experiments.check.survey import find_overflows, survey
-from experiments.check.trial import Launches, Trial, attempt
+from experiments.check.subject import Launches, Subject, Trial, attempt, read_source
 from gemm_ref import Problem, ptx
 
 MAX_SECONDS = 12.0  # of a core's time; then no more sizes are searched for reasons
@@ -77,7 +75,7 @@ class Checker:
         if base:
             self._count(base)
         if isinstance(self.subject, CudaKernel):
-            self.report.limits += find_overflows(self.subject)
+            self.report.limits += faults.find_overflows(self.subject)
 
     # --- what the kernel computes ----------------------------------------------------------------------------
 
@@ -126,7 +124,7 @@ class Checker:
 
     def _choose_sizes(self) -> list[Problem]:
         """The sizes to try, by what the first block of a large problem does."""
-        seen = survey(self.subject)
+        seen = sizes.survey(self.subject)
         subject = self.subject = replace(self.subject, survey=seen, tile=seen.tile or self.subject.tile)
         found = sizes.choose(subject.tile, seen.slice, seen.depth)
         self._one_tile, self._slice = subject.nearest_problem(found.one), seen.slice
@@ -331,10 +329,7 @@ class Checker:
                 self._add_reasons(diagnose.explain(self.subject, past))
 
     def _find_least(self, equal: str) -> bool:
-        """Finds the K from which on it is sound, where a shallow multiple is not enough, as for rings of stages.
-
-        Returns False where a run is wrong that neither this nor a multiple explains.
-        """
+        """Finds the K from which on it is sound, as for rings of stages; False where a wrong run stays unexplained."""
         fitting = [trial for trial in self._trials if not trial.refusal and self.report.fits(trial.problem)]
         bad = [
             run.k
@@ -378,7 +373,7 @@ class Checker:
     def _quote(self, file: str, line: int) -> str:
         if file != self.subject.path.name:
             return ""
-        lines = source_text.read(self.subject.path).split("\n")
+        lines = read_source(self.subject.path).split("\n")
         return lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
     def _count(self, base: Problem) -> None:

@@ -11,8 +11,7 @@ from experiments.check.checker import Checker
 from experiments.check.cuda.bind import KernelFile
 from experiments.check.cuda.launch_sources import infer_kernel
 from experiments.check.report import Report
-from experiments.check.subject import Options, Subject
-from experiments.check.trial import CannotCheck
+from experiments.check.subject import CannotCheck, Options, Subject
 from experiments.records.request import Request, UsageError
 from gemm_ref import Problem
 from gemm_ref.build import BuildError

@@ -9,8 +9,7 @@ import gemm_ref
 from experiments.check.faults import Quote
 from experiments.check.messages import Advice, Message, message
 from experiments.check.report import LineTraffic, MachineCode, Traffic, WarpRequest
-from experiments.check.subject import Subject
-from experiments.check.trial import Launches, attempt
+from experiments.check.subject import Launches, Subject, attempt
 from gemm_ref import ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx.count.counts import COMPILED, WRITTEN
@@ -93,8 +92,7 @@ _MIN_GAIN = 1.05  # times the clocks of its instructions: a loop that waits for 
 
 
 def advice(lines: list[LineTraffic], codes: list[MachineCode]) -> list[Message]:
-    """Returns what to do about lines that make the hardware do more work than their bytes need, and about main loops
-    that are mostly multiply-adds and wait for registers."""
+    """Returns what to do about lines that waste accesses, and about main loops that wait for registers."""
     found = []
     for space, code in _ADVICE.items():
         places: dict[str, list[str]] = defaultdict(list)

@@ -10,8 +10,7 @@ import torch
 
 import gemm_ref
 from experiments.check.messages import Message, Why, message
-from experiments.check.subject import PLAIN, Subject
-from experiments.check.trial import Trial, attempt
+from experiments.check.subject import PLAIN, Subject, Trial, attempt
 from gemm_ref import ptx
 from gemm_ref.epilogue import Extras
 from gemm_ref.ptx.detect.finding import MISSED, UNWRITTEN
@@ -26,10 +25,7 @@ _NEAR = 1e-3  # a factor so near to a whole number is one
 
 
 def explain(subject: Subject, trial: Trial) -> Message | None:
-    """Returns the most specific reason for a wrong result; None where no hypothesis holds.
-
-    trial: with `integers` as inputs, so that each hypothesis is right to the bit or not at all.
-    """
+    """Returns the most specific reason for a wrong result with `integers` as inputs; None where no hypothesis holds."""
     if found := _exchanged_grid(subject, trial):
         return found
     if trial.fault:  # C is as it was when the run stopped

@@ -158,8 +158,6 @@ class Advice(StrEnum):
 
 
 class Unchecked(StrEnum):
-    """What could not be examined, and why."""
-
     MACHINE_CODE = "the machine code: {reason}"
     PLACE_OF_WRONG_KERNEL = "its place on the ladder: a wrong kernel's time says nothing"
     PLACE = "its place on the ladder: {reason}"
@@ -183,5 +181,4 @@ class Message:
 
 
 def message(code: Note | Why | Limit | Advice | Unchecked, **values: object) -> Message:
-    """Returns the sentence of this code with these numbers and names."""
     return Message(code, values)

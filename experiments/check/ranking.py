@@ -25,10 +25,7 @@ OWN = "checked"  # the variant that the user's kernel is, so that it may have th
 
 
 def rank(subject: Subject, report: Report, problems: Sequence[gemm_ref.Problem]) -> None:
-    """Fill the report's ranking, fastest first. Each contender is checked at this size before it is timed.
-
-    A kernel that is wrong at whole tiles is not timed; one that is wrong only at ragged sizes is, at a whole size.
-    """
+    """Fills the report's ranking, fastest first; a kernel that is wrong at whole tiles is not timed."""
     if not report.verdicts[0].right:
         report.unchecked.append(message(Unchecked.PLACE_OF_WRONG_KERNEL))
         return

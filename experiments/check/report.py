@@ -40,8 +40,6 @@ class Word(StrEnum):
 
 @dataclass(frozen=True)
 class Run:
-    """One run, and how C was."""
-
     m: int
     n: int
     k: int
@@ -60,7 +58,6 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """The inputs in words."""
         return f"{self.inputs.replace('_', '-')} inputs"
 
 
@@ -118,7 +115,6 @@ class LineTraffic:
 
     @property
     def cost(self) -> str:
-        """What one request takes, in words."""
         return f"{self.executed.taken:.3g} {self.unit if self.executed.taken != 1 else self.unit[:-1]}"
 
     @property
@@ -229,7 +225,6 @@ class Report:
 
     @property
     def headline(self) -> str:
-        """The verdict in a line."""
         stored = f", with {self.assumed}" if self.assumed else ""
         ran = [run for run in self.decisive if run.outcome is not Outcome.REFUSED]
         wrong = [run for run in ran if not run.right]
@@ -239,7 +234,7 @@ class Report:
                 sizes = len({run.problem for run in ran})
                 where = f"all {sizes} sizes run" if sizes > 1 else "the only size run"
                 refused = len(self.decisive) - len(ran)
-                others = f"; it refuses {_count(refused, 'other')}" if refused else ""
+                others = f"; it refuses {count_of(refused, 'other')}" if refused else ""
                 return f"sound{stored}: right at {where}, without a fault{others}"
             case Word.PARTIAL:
                 outcomes = [str(run.outcome) for run in wrong]
@@ -248,9 +243,9 @@ class Report:
             case Word.REFUSED:
                 why = self.refusal.partition("\n")[0].removesuffix(":")
                 return f"refused: {why or 'it cannot be run here at any size, which says nothing of the kernel'}"
-        text = f"wrong in {len(wrong)} of {_count(len(ran), 'run')}" if wrong else "right in every run"
+        text = f"wrong in {len(wrong)} of {count_of(len(ran), 'run')}" if wrong else "right in every run"
         if self.faults:
-            text += f"{',' if wrong else ', but'} {_count(len(self.faults), 'fault')}: {', '.join(kinds)}"
+            text += f"{',' if wrong else ', but'} {count_of(len(self.faults), 'fault')}: {', '.join(kinds)}"
         return f"faulty: {text}"
 
     @property
@@ -271,7 +266,6 @@ class Report:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong with the kernel."""
         return self.word is Word.SOUND
 
     @property
@@ -306,7 +300,6 @@ class Report:
 
 
 def _plain(value):
-    """A value of a report as JSON has it."""
     match value:
         case Message():
             return str(value)
@@ -325,5 +318,5 @@ def _plain(value):
     )
 
 
-def _count(number: int, what: str) -> str:
+def count_of(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"

@@ -81,7 +81,6 @@ def _fault(fault: Fault, say) -> None:
 
 
 def _memory(report: Report, say) -> None:
-    """Prints the lines of the source, each with the cost of a request of a warp."""
     say()
     say((f"What each line asks of memory, per request of a warp, counted at {report.counted_at}", "bold"))
     before = None

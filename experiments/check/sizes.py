@@ -1,4 +1,4 @@
-"""The sizes that a kernel is tried at, and those that it needs: whole tiles, ragged, and the smallest that fail."""
+"""The sizes that a kernel is tried at, by what its first block does, and those that it needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 import gemm_ref
+from experiments.check.subject import Subject, Survey, Trial, attempt
+from gemm_ref import ptx
 from gemm_ref.launch import cdiv
 
 AXES = ("m", "n", "k")
@@ -15,6 +19,12 @@ _MAX_PRODUCTS = 4 << 20  # of a problem with detectors: a second or two
 _MIN_SIDE = 16  # rows and columns of a tile; smaller ones are taken several at a time
 _MAX_SQUARE = 768  # rows of a square problem without detectors: some seconds
 _SHALLOW = 32  # products of each sum where it is the tiles that matter
+
+SIDE = 512  # of the cube whose first block runs: two tiles, and more slices than any pipeline has
+_MAX_SIDE = SIDE // 2  # rows or columns of a tile, or products of a slice
+_MAX_AHEAD = 384  # columns of A that shared memory may hold
+_MAX_PARTS = 16  # of C that a block stores one after another, loading A for each; after more it is stopped
+_MIN_DEPTH, _SLICE = 128, 32  # products of each sum, and those of a slice where it is not known
 
 
 @dataclass(frozen=True)
@@ -113,7 +123,6 @@ class Need:
     least: int = 0  # a size below this fails even if it is a multiple
 
     def is_met_by(self, run: object) -> bool:
-        """Whether a run's size along this axis is such a multiple."""
         size: int = getattr(run, self.axis)
         return size >= self.least and self.multiple > 0 and size % self.multiple == 0
 
@@ -176,3 +185,97 @@ def _least_multiple(is_enough: Callable[[int], bool], has_time: Callable[[], boo
         middle = (low + high) // 2
         low, high = (low, middle) if is_enough(_MULTIPLES[middle]) else (middle + 1, high)
     return _MULTIPLES[low] if low == high < len(_MULTIPLES) else 0
+
+
+# --- the first block ----------------------------------------------------------------------------------------------
+
+
+def survey(subject: Subject) -> Survey:
+    """Runs the first block alone, unless it ran; what it does not show gets common values."""
+    return subject.survey or first_block(subject)[0]
+
+
+def first_block(subject: Subject) -> tuple[Survey, Trial]:
+    """Returns what the first block does, and its run, with the result of that block alone."""
+    problem = subject.nearest_problem(gemm_ref.Problem(SIDE, SIDE, SIDE))
+    seen = _Seen(problem)
+    with ptx.first_block():
+        trial = attempt(subject, problem, scales=subject.plain, observers=(seen,))
+    return seen.result(), trial
+
+
+class _Walks(ptx.PtxError):
+    """The block stores one part of C after another, such as each column of its rows."""
+
+
+class _Seen(ptx.Observer):
+    def __init__(self, problem: gemm_ref.Problem) -> None:
+        self._problem = problem
+        self._rows: list[int] = []
+        self._columns: list[int] = []
+        self._stored, self._parts_end = False, 0  # since A was last loaded; rows of earlier parts
+        # Of C, each stored before A was loaded again: first and last row, first and last column
+        self._parts: list[tuple[int, ...]] = []
+        self._last: dict[int, int] = {}  # the last column of A that was loaded, by the barriers before
+        self._barriers = 0
+        self._shared = 0
+        self._bytes = gemm_ref.MATHS[problem.math].dtype.itemsize
+
+    def on_launch(self, kernel, launch, memory) -> None:
+        self._shared = max(self._shared, kernel.static_shared.size + launch.shared_bytes)
+
+    def on_synchronisation(self, event: ptx.Synchronisation) -> None:
+        self._barriers += event.opens and event.barrier[0] in ("barrier", "mbarrier")
+
+    def on_access(self, access: ptx.Access) -> None:
+        if access.space == "global":
+            lanes = slice(None) if access.lanes is None or access.addresses.ndim == 0 else access.lanes
+            self._look(access.kind, np.atleast_1d(access.addresses)[lanes], access.size, access.machine)
+
+    def on_bulk(self, access: ptx.BulkAccess) -> None:
+        if access.space == "global" and access.started:
+            self._look(access.kind, access.addresses, access.size, access.machine)
+
+    def _look(self, kind: str, addresses: np.ndarray, size: int, machine) -> None:
+        for tensor in machine.memory.tensors:
+            inside = addresses[(addresses >= tensor.first) & (addresses < tensor.first + tensor.size)]
+            if not inside.size or tensor.name not in ("A", "C"):
+                continue
+            width = tensor.owner.element_size()
+            first = (inside - tensor.first) // width
+            last = first + size // width - 1
+            if tensor.name == "A" and kind == "load":
+                self._begin_part()
+                column = int((last % self._problem.k).max())
+                self._last[self._barriers] = max(column, self._last.get(self._barriers, 0))
+            elif tensor.name == "C" and kind != "load":
+                self._stored = True
+                self._rows += [int(first.min()) // self._problem.n, int(last.max()) // self._problem.n]
+                self._columns += [int((first % self._problem.n).min()), int((last % self._problem.n).max())]
+
+    def _begin_part(self) -> None:
+        if not self._stored:
+            return
+        self._stored = False
+        new = slice(self._parts_end, None)
+        part = (min(self._rows[new]), max(self._rows[new]), min(self._columns[new]), max(self._columns[new]))
+        self._parts_end = len(self._rows)
+        if part not in self._parts:  # sums in C itself are stored again and again
+            self._parts.append(part)
+        if len(self._parts) > _MAX_PARTS:
+            self._rows, self._columns = list(self._parts[0][:2]), list(self._parts[0][2:])
+            raise _Walks("the first block stores one part of C after another")
+
+    def result(self) -> Survey:
+        tile = None
+        if self._rows:
+            sides = max(self._rows) - min(self._rows) + 1, max(self._columns) - min(self._columns) + 1
+            tile = sides if max(sides) <= _MAX_SIDE else None
+        reached = np.maximum.accumulate([self._last[count] + 1 for count in sorted(self._last)] or [self._problem.k])
+        steps = np.diff(reached)
+        steps = steps[(steps > 0) & (steps <= _MAX_SIDE)]
+        slice_, ahead = (int(steps.min()), int(reached[0])) if steps.size else (_SLICE, 0)
+        rows = sum(tile) if tile else 0
+        held = min(self._shared // (rows * self._bytes), _MAX_AHEAD) if rows else 0
+        depth = max(ahead + 3 * slice_, held + 2 * slice_, _MIN_DEPTH)
+        return Survey(tile, slice_, math.ceil(depth / slice_) * slice_, len(self._parts) > _MAX_PARTS)

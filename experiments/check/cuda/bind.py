@@ -15,15 +15,14 @@ from typing import NamedTuple
 import torch
 
 import gemm_ref
-from experiments.check import source_text
 from experiments.check.cuda import headers, launch, parameters
-from experiments.check.cuda.compile import Compiled, Unit, find_kernel
+from experiments.check.cuda.compile import Unit, find_kernel
 from experiments.check.cuda.expressions import constants, numbers, split
-from experiments.check.cuda.host_code import calls, program_sizes, recorder, recording
+from experiments.check.cuda.host_code import calls, recorder, recording
 from experiments.check.cuda.kernel import CudaKernel
 from experiments.check.cuda.syntax import Signature
 from experiments.check.messages import Message, Note, message
-from experiments.check.subject import PLAIN, Options, Scales
+from experiments.check.subject import PLAIN, Options, Scales, read_source
 from experiments.records.request import UsageError
 
 _MAX_FILES = 3  # of a project, whose host code is run
@@ -31,8 +30,6 @@ _MAX_TEMPLATES = 3  # that are tried where nothing determines the arguments
 
 
 class HostCode(NamedTuple):
-    """What running the host code of a file and of its project gave."""
-
     recording: recording.Recording | None
     unit: Unit  # the file that launches, or the user's
     aliases: Mapping[str, str]  # of types
@@ -64,7 +61,6 @@ class KernelFile:
 
     @property
     def signature(self) -> Signature:
-        """The kernel as declared."""
         return self._declaration[0]
 
     @property
@@ -74,8 +70,15 @@ class KernelFile:
 
     @functools.cached_property
     def block(self) -> tuple[str, ...]:
-        """The expressions of --block."""
         return launch.parse(self.options.block, "--block") if self.options.block else ()
+
+    @functools.cached_property
+    def grid_and_block(self) -> tuple[tuple[str, ...], tuple[str, ...]] | UsageError:
+        """The launch by the element of C that a thread's indices name, or why the source does not show it."""
+        try:
+            return launch.infer_from_indices(self.signature, self.bound.kernel.roles, self.bound.names, self.block)
+        except UsageError as error:
+            return error
 
     @functools.cached_property
     def _flags(self) -> tuple[str, ...]:
@@ -92,7 +95,7 @@ class KernelFile:
         signature, _, text = self._declaration
         passed = {*parameters.roles_by_name(signature.parameters), *(p.name for p in signature.template)}
         axes = [axis for axis in parameters.SIZES if axis not in passed]
-        reduced = program_sizes.reduced_constants(axes, constants(text, self._defined), text)
+        reduced = parameters.reduced_constants(axes, constants(text, self._defined), text)
         return {name: value for name, value in reduced.items() if name not in self._defined}
 
     def _unit(self, path: Path, linked: Path | None = None, flags: tuple[str, ...] | None = None) -> Unit:
@@ -102,6 +105,7 @@ class KernelFile:
             self.options.define,
             Path(self.folder.name),
             self.signature.name,
+            self._declaration[1],
             linked,
         )
         for name, value in self._reduced.items():
@@ -110,22 +114,18 @@ class KernelFile:
 
     @functools.cached_property
     def unit(self) -> Unit:
-        """The user's file as nvcc is given it."""
         return self._unit(self.path)
 
     @functools.cached_property
     def host_code(self) -> HostCode:
-        """How the file, or one of its project that includes it, launches the kernel.
-
-        It is not run where the user specifies a grid or a block.
-        """
+        """How a file of the project launches the kernel; not asked where the user specifies a grid or a block."""
         best = HostCode(None, self.unit, parameters.type_aliases(self._declaration[2]))
         failed, why = None, ""
         files = (
             () if self.options.grid or self.options.block else recording.candidate_files(self.path, self.signature.name)
         )
         for file in dict.fromkeys(itertools.islice(files, _MAX_FILES)):
-            is_linked = file != self.path and self.path.resolve() not in headers.included(file, source_text.read(file))
+            is_linked = file != self.path and self.path.resolve() not in headers.included(file, read_source(file))
             unit = self._unit(file, self.path if is_linked else None, self.unit.flags)
             try:
                 best = best._replace(aliases={**best.aliases, **parameters.type_aliases(unit.text)})
@@ -183,7 +183,7 @@ class KernelFile:
             settings=tuple(notes),
             folder=self.folder,
             signature=signature,
-            compiled=Compiled(unit, signature.name, path),
+            unit=unit,
             roles=roles,
             template=template,
             template_is_guessed=bool(template) and not (options.template or recorded),
@@ -205,7 +205,7 @@ class KernelFile:
             text = recording.instance(recorded.first.entry, signature.name).removeprefix(signature.name)
             return [tuple(zip(declared, split(text[1:-1], angles=True), strict=False))]
         path = self._declaration[1]
-        texts = [source_text.read(file) for file in (path, *recording.neighbours(path))]
+        texts = [read_source(file) for file in (path, *recording.neighbours(path))]
         known = functools.reduce(lambda found, text: constants(text, {}) | found, texts, dict(names))
         of_project = launch.template_instances(signature.name, declared, known, texts)
         common = launch.common_templates(declared, known, self._element(self.host_code.aliases))
@@ -237,7 +237,7 @@ class KernelFile:
             set(parameters.SIZES) if parameters.HOST in words else {axis for axis in parameters.SIZES if axis in words}
         )
         missing = [axis for axis in parameters.SIZES if axis not in passed]
-        of_source = program_sizes.size_constants(missing, names)
+        of_source = parameters.size_constants(missing, names)
         fixed = {axis.lower(): names[name] for axis, name in of_source.items()}
         if not passed and len(fixed) == 1:  # one constant for all
             fixed = {axis.lower(): next(iter(fixed.values())) for axis in parameters.SIZES}

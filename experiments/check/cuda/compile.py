@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from cuda_kernels import source
-from experiments.check import source_text
 from experiments.check.cuda import headers, launch, syntax
 from experiments.check.cuda.syntax import closing
 from experiments.check.messages import Message, Note, message
+from experiments.check.subject import read_source
 from experiments.records.request import UsageError
 from gemm_ref import ptx, toolchain
 from gemm_ref.build import BuildError
@@ -39,6 +39,14 @@ _SLOW_HEADERS = {"cooperative_groups": "cooperative_groups", "cuda/": "cuda", "c
 _ALIAS = re.compile(r"^[ \t]*(?:namespace|using)\s+(\w+)\s*=\s*(?:::)?(\w+)\b[^;\n]*;", re.M)
 _MACROS = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(", re.M)
 
+UNDEFINED_VALUE = "549"  # nvcc's number of the warning: used before its value is set
+_UNREFERENCED = "177"  # declared but never referenced
+_WARNING = re.compile(r"^(?:.*/)?([^/\n]+)\((\d+)\): warning #(\d+)-D: (.*)$", re.M)  # file, line, number, text
+_MAX_REPAIRS = 12  # each finds one missing header, or functions that do not compile
+_MARK = "checked_instance"  # a variable of ours, initialised with the kernel's name in PTX
+
+T = TypeVar("T")
+
 
 @dataclass
 class Unit:
@@ -49,7 +57,8 @@ class Unit:
     defines: tuple[str, ...]  # NAME=VALUE
     folder: Path  # for the copies and the stand-ins
     kernel: str  # the one whose body is kept
-    linked: Path | None = None  # the file that has the kernel, where that is a file of its own
+    kernel_path: Path  # the file that has it
+    linked: Path | None = None  # that file, where it is compiled by itself
     texts: dict[Path, str] = field(default_factory=dict)  # of the files, each after those that it includes
     include: list[Path] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)  # headers, by stand-ins
@@ -57,17 +66,19 @@ class Unit:
     cut: list[str] = field(default_factory=list)  # host functions of which statements are left out
     skipped: set[str] = field(default_factory=set)  # of _SLOW_HEADERS, those that nothing uses
     constants: dict[str, int] = field(default_factory=dict)  # of the source, which are given other values
+    warnings: list[tuple[str, int, str]] = field(default_factory=list)  # number, line, text; of the kernel's file
+    _kernels: dict[str, ptx.DecodedKernel | UsageError] = field(default_factory=dict)  # instances that were compiled
     _tries: dict[str, int] = field(default_factory=dict)
     rewrite: Callable[[str], str] = str  # applied to the text of each file before it is compiled
 
     def __post_init__(self) -> None:
-        text = source_text.read(self.path)
+        text = read_source(self.path)
         self.path = self.path.resolve()
         files = [*headers.included(self.path, text), self.path]
         if self.linked:
-            files += [*headers.included(self.linked, source_text.read(self.linked)), self.linked.resolve()]
+            files += [*headers.included(self.linked, read_source(self.linked)), self.linked.resolve()]
         for file in files:
-            self.texts[file] = source_text.read(file)
+            self.texts[file] = read_source(file)
         if _CPP20_WORDS.search(syntax.without_comments(self.text)) and _CPP20 not in self.flags:
             self.flags = (_CPP20, *self.flags)
         self._leave_out_unused()
@@ -83,7 +94,7 @@ class Unit:
         return "\n".join(self.texts.values())
 
     def all_functions(self) -> list[tuple[syntax.Function, Path, int]]:
-        """Returns the functions of all files, those of the file itself first, with their files and lines."""
+        """Returns each function with its file and line, those of the file itself first."""
         return [
             (function, file, text.count("\n", 0, function.start) + 1)
             for file, text in reversed(self.texts.items())
@@ -223,68 +234,27 @@ class Unit:
     @property
     def notes(self) -> list[Message]:
         """What was changed in the user's text."""
+        lists = (
+            (Note.HEADERS_REPLACED, "headers", self.replaced),
+            (Note.HOST_CODE_LEFT_OUT, "names", self.left_out),
+            (Note.STATEMENTS_LEFT_OUT, "names", [name for name in self.cut if name not in self.left_out]),
+        )
         found = [message(Note.CONSTANT_REDUCED, name=name, value=value) for name, value in self.constants.items()]
-        if self.replaced:
-            found.append(message(Note.HEADERS_REPLACED, headers=", ".join(self.replaced)))
-        if self.left_out:
-            found.append(message(Note.HOST_CODE_LEFT_OUT, names=", ".join(dict.fromkeys(self.left_out))))
-        if parts := [name for name in dict.fromkeys(self.cut) if name not in self.left_out]:
-            found.append(message(Note.STATEMENTS_LEFT_OUT, names=", ".join(parts)))
-        return found
+        return found + [message(code, **{key: ", ".join(dict.fromkeys(names))}) for code, key, names in lists if names]
 
-
-def find_kernel(path: Path, name: str) -> tuple[syntax.Signature, Path, str]:
-    """Returns (the kernel, the file that has it, its text and those that it includes). Raises UsageError."""
-    text = source_text.read(path)
-    kernels = syntax.kernels(text)
-    files = [path] if kernels else headers.included(path, text)
-    for file in files:
-        kernels += [] if file == path else syntax.kernels(source_text.read(file))
-    whole = headers.with_includes(path, text)
-    callees = {*_MACROS.findall(whole), *(f.name for f in syntax.functions(whole) if not f.is_kernel)}
-    chosen = syntax.choose_kernel(kernels, name, path.name, callees)
-    syntax.require_values(chosen)
-    file = next(file for file in files if chosen in syntax.kernels(source_text.read(file)))
-    return syntax.written_out(chosen, whole), file, whole
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", syntax.without_comments(text)))
-
-
-UNDEFINED_VALUE = "549"  # nvcc's number of the warning: used before its value is set
-_UNREFERENCED = "177"  # declared but never referenced
-_WARNING = re.compile(r"^(?:.*/)?([^/\n]+)\((\d+)\): warning #(\d+)-D: (.*)$", re.M)  # file, line, number, text
-_MAX_REPAIRS = 12  # each finds one missing header, or functions that do not compile
-_MARK = "checked_instance"  # a variable of ours, initialised with the kernel's name in PTX
-
-T = TypeVar("T")
-
-
-@dataclass
-class Compiled:
-    """The kernel called `name` of a unit, as a cache of its instances; `warnings` grows as they are compiled."""
-
-    unit: Unit
-    name: str
-    path: Path  # of the file that has the kernel
-    warnings: list[tuple[str, int, str]] = field(default_factory=list)  # number, line, text
-    _kernels: dict[str, ptx.DecodedKernel | UsageError] = field(default_factory=dict)
+    # --- instances of the kernel
 
     def recorded(self, entry: str, text: str, output: str) -> ptx.DecodedKernel:
         """Returns the kernel with this name in the PTX that its host code launches. Raises UsageError."""
         return self._once(entry, lambda: self._load(text, output, entry))
 
     def instance(self, template: Sequence[str], guessed: launch.Template) -> ptx.DecodedKernel:
-        """Returns the kernel with these arguments of its template; an error names those that were guessed.
-
-        Raises UsageError.
-        """
+        """Returns the kernel with these template arguments. Raises UsageError, which names those that were guessed."""
         one = self.in_cpp(template)
 
         def compile_instance() -> ptx.DecodedKernel:
             try:
-                text, output, entry = _compile_ptx(self.unit, one if template else "")
+                text, output, entry = _compile_ptx(self, one if template else "")
             except UsageError as error:
                 raise (launch.explain_failed_template(one, guessed, error) if guessed else error) from error
             return self._load(text, output, entry)
@@ -293,8 +263,8 @@ class Compiled:
 
     def in_cpp(self, template: Sequence[str]) -> str:
         """Returns the kernel's name in C++, with its namespace and the arguments of its template."""
-        scopes = (f.scope for f, _, _ in self.unit.all_functions() if f.is_kernel and f.name == self.name)
-        return next(scopes, "") + self.name + (f"<{', '.join(template)}>" if template else "")
+        scopes = (f.scope for f, _, _ in self.all_functions() if f.is_kernel and f.name == self.kernel)
+        return next(scopes, "") + self.kernel + (f"<{', '.join(template)}>" if template else "")
 
     def _once(self, key: str, load: Callable[[], ptx.DecodedKernel]) -> ptx.DecodedKernel:
         if key not in self._kernels:
@@ -308,23 +278,44 @@ class Compiled:
 
     def _load(self, text: str, output: str, entry: str) -> ptx.DecodedKernel:
         self._collect_warnings(output)
-        text = _without_other_kernels(text, lambda name: name == entry if entry else self.name in name)
-        entries = list(ptx.entries(text, called=self.name)) if ".entry" in text else []
+        text = _without_other_kernels(text, lambda name: name == entry if entry else self.kernel in name)
+        entries = list(ptx.entries(text, called=self.kernel)) if ".entry" in text else []
         if not entries:
-            raise UsageError(f"nvcc compiled no kernel {self.name}: is it only declared, or does an #if leave it out?")
+            raise UsageError(
+                f"nvcc compiled no kernel {self.kernel}: is it only declared, or does an #if leave it out?"
+            )
         if len(entries) > 1:
-            raise UsageError(f"{self.name} is defined {len(entries)} times, for other parameters each: leave one")
+            raise UsageError(f"{self.kernel} is defined {len(entries)} times, for other parameters each: leave one")
         kernel = ptx.load(text, entries[0])
         return replace(kernel, cubin=functools.cache(lambda: toolchain.assemble(text, toolchain.REFERENCE_CAPABILITY)))
 
     def _collect_warnings(self, output: str) -> None:
-        text = self.unit.texts.get(self.path.resolve(), "")
+        text = self.texts.get(self.kernel_path.resolve(), "")
         for file, line, number, words in _WARNING.findall(output):
             warning = (number, int(line), words.strip())
-            if number == _UNREFERENCED or file != self.path.name or warning in self.warnings:
+            if number == _UNREFERENCED or file != self.kernel_path.name or warning in self.warnings:
                 continue
             if not syntax.is_host_line(text, int(line)):  # nvcc compiles the whole file
                 self.warnings.append(warning)
+
+
+def find_kernel(path: Path, name: str) -> tuple[syntax.Signature, Path, str]:
+    """Returns (the kernel, the file that has it, its text and those that it includes). Raises UsageError."""
+    text = read_source(path)
+    kernels = syntax.kernels(text)
+    files = [path] if kernels else headers.included(path, text)
+    for file in files:
+        kernels += [] if file == path else syntax.kernels(read_source(file))
+    whole = headers.with_includes(path, text)
+    callees = {*_MACROS.findall(whole), *(f.name for f in syntax.functions(whole) if not f.is_kernel)}
+    chosen = syntax.choose_kernel(kernels, name, path.name, callees)
+    syntax.require_values(chosen)
+    file = next(file for file in files if chosen in syntax.kernels(read_source(file)))
+    return syntax.written_out(chosen, whole), file, whole
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", syntax.without_comments(text)))
 
 
 def compile_with_repairs(unit: Unit, compile_: Callable[[], T], repair: Callable[[str], bool] | None = None) -> T:
@@ -339,10 +330,7 @@ def compile_with_repairs(unit: Unit, compile_: Callable[[], T], repair: Callable
 
 
 def _compile_ptx(unit: Unit, instance: str) -> tuple[str, str, str]:
-    """Returns (PTX, warnings, entry) of a user's file; the entry is the name in PTX of `instance`, `kernel<float, 32>`.
-
-    Raises UsageError with nvcc's errors, and what to do about some.
-    """
+    """Returns (PTX, warnings, the name in PTX of `instance`, `kernel<float, 32>`). Raises UsageError."""
     after = f'extern "C" __device__ const void* const {_MARK} = (const void*)&{instance};\n' if instance else ""
     text, output = compile_with_repairs(
         unit, lambda: source.compile_ptx(unit.compose(after=after), "checked.cu", flags=unit.arguments())

@@ -36,10 +36,7 @@ _LARGEST = 1 << 62  # nothing that a launch is made of is larger; also keeps a s
 
 
 def evaluate(text: str, names: Mapping[str, int]) -> int:
-    """Returns the value of an expression of whole numbers, `names`, + - * / % << >>, cdiv, min and max.
-
-    Raises UsageError for anything else, naming what there is.
-    """
+    """Returns the value of numbers, `names`, + - * / % << >>, cdiv, min and max. Raises UsageError for all else."""
     try:
         return _value(_parsed(text.strip()), names)
     except SyntaxError as error:
@@ -69,10 +66,7 @@ def split(text: str, angles: bool = False) -> list[str]:
 
 
 def constants(source: str, known: Mapping[str, int]) -> dict[str, int]:
-    """Returns the constants of a CUDA source, `#define`s and `const int`s, and `known`, which takes precedence.
-
-    A name that is defined twice with different values is left out.
-    """
+    """Returns the `#define`s and `const int`s of one value, and `known`, which takes precedence."""
     macro = r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.+?)[ \t]*(?://.*|/\*.*)?$"
     pattern = macro + r"|\bconst(?:expr)?\s+(?:static\s+)?(?:unsigned\s+)?int\s+([^;]+);"
     pattern += r"|(?:\bint|\bsize_t|\bunsigned)\s+(\w+\s*=\s*\d+)\s*[,>]"  # what a template has by default

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from experiments.check import source_text
 from experiments.check.cuda.syntax import without_comments
+from experiments.check.subject import read_source
 
 _TORCH = Path(__file__).resolve().parent / "host_code" / "torch.h"
 NOTHING = "#pragma once\n"  # the stand-in for a header of which nothing is known
@@ -109,13 +109,13 @@ def _collect(path: Path, source: str, found: dict[Path, None], seen: set[Path]) 
         folder = project_folder(path, quoted or angles)
         file = (folder / (quoted or angles)).resolve() if folder else path
         if file not in seen:
-            _collect(file, source_text.read(file), found, seen)
+            _collect(file, read_source(file), found, seen)
             found[file] = None
 
 
 def with_includes(path: Path, source: str) -> str:
     """Returns the texts of the files of its project that a file includes, and its own."""
-    return "\n".join([*(source_text.read(file) for file in included(path, source)), source])
+    return "\n".join([*(read_source(file) for file in included(path, source)), source])
 
 
 def _library(library: str, names: str, source: str, more: str = "") -> str:

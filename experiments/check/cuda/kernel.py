@@ -6,19 +6,19 @@ import ctypes
 import functools
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
 
 import gemm_ref
-from experiments.check.cuda.compile import Compiled, Unit
+from experiments.check.cuda.compile import Unit
 from experiments.check.cuda.expressions import evaluate
-from experiments.check.cuda.host_code import program_sizes, recorder
+from experiments.check.cuda.host_code import recorder
 from experiments.check.cuda.host_code.recorder import RecordedLaunch
 from experiments.check.cuda.host_code.recording import Recording, instance
 from experiments.check.cuda.launch import LaunchRule, Template
-from experiments.check.cuda.parameters import HOST, MATRICES, POINTERS, SIZES, StorageOrder
+from experiments.check.cuda.parameters import HOST, MATRICES, MIN_SIZE, POINTERS, SIZES, StorageOrder
 from experiments.check.cuda.syntax import Parameter, Signature
 from experiments.check.messages import Message
 from experiments.check.subject import PLAIN, Scales, Subject, bias_vector
@@ -61,7 +61,7 @@ class CudaKernel(Subject):
     dialect: str = "cuda"
     folder: tempfile.TemporaryDirectory  # of what nvcc reads; it lives as long as the kernel
     signature: Signature
-    compiled: Compiled
+    unit: Unit
     roles: tuple[str, ...]  # of the parameters
     template: Template
     template_is_guessed: bool
@@ -77,11 +77,11 @@ class CudaKernel(Subject):
 
     @property
     def notes(self) -> list[Message]:
-        return [*self.settings, *self.compiled.unit.notes]
+        return [*self.settings, *self.unit.notes]
 
     @property
     def warnings(self) -> list[tuple[str, int, str]]:
-        return self.compiled.warnings
+        return self.unit.warnings
 
     @property
     def how(self) -> str:
@@ -101,7 +101,7 @@ class CudaKernel(Subject):
             return []
         assumed = self.recording.call.assumed
         numbers = [f"{p.name} = {role}" for p, role in self._bound if role.isdigit() and p.type != "bool"]
-        return [text for text in numbers if text in assumed or int(text.split()[-1]) >= program_sizes.MIN_SIZE]
+        return [text for text in numbers if text in assumed or int(text.split()[-1]) >= MIN_SIZE]
 
     def describe_entry(self, entry: str) -> str:
         return self.name  # C++ names it with its arguments and its template's
@@ -110,11 +110,13 @@ class CudaKernel(Subject):
         rule = self.launch.transposed()
         return None if rule.grid == self.launch.grid else (self.changed(launch=rule), ",".join(rule.grid))
 
-    def row_steps(self) -> list[tuple[int, str, str, str]]:
+    def row_steps(self) -> Iterator[tuple[int, str, str, str]]:
         roles = {parameter.name: role for parameter, role in self._bound} | {axis: axis for axis in SIZES}
-        steps = self.signature.row_steps()
-        known = ((line, roles.get(array, ""), name, roles.get(name, "")) for line, array, name in steps)
-        return [step for step in known if step[1] in MATRICES and step[3] in SIZES]
+        for line, text in enumerate(self.signature.body.split("\n"), self.signature.first_line):
+            for array, inside in re.findall(r"\b(\w+)\s*\[([^\[\]]*)\]", text):
+                for name in re.findall(r"\*\s*(\w+)\s*\+", inside):
+                    if (matrix := roles.get(array, "")) in MATRICES and roles.get(name) in SIZES:
+                        yield line, matrix, name, roles[name]
 
     # --- on the reference GPU --------------------------------------------------------------------------------
 
@@ -127,7 +129,6 @@ class CudaKernel(Subject):
             self.storage.load(pointers["D" if "D" in self.roles else "C"], c)
 
     def _pointers(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> dict[str, torch.Tensor]:
-        """The tensors that the kernel's pointers are given, by role."""
         found = {name: self.storage.store(name, x, self.dtypes[name]) for name, x in (("A", a), ("B", b), ("C", c))}
         if "D" in self.roles:
             found["D"] = torch.full_like(found["C"], torch.nan if found["C"].is_floating_point() else -1)
@@ -171,9 +172,9 @@ class CudaKernel(Subject):
     def _loaded(self, problem: gemm_ref.Problem) -> ptx.DecodedKernel:
         if not self.recording:
             guessed = self.template if self.template_is_guessed else ()
-            return self.compiled.instance(self._template_arguments(problem), guessed)
+            return self.unit.instance(self._template_arguments(problem), guessed)
         entry = self._recorded(problem).entry
-        return self.compiled.recorded(entry, self.recording.program.ptx, self.recording.compiler_output)
+        return self.unit.recorded(entry, self.recording.program.ptx, self.recording.compiler_output)
 
     def _recorded(self, problem: gemm_ref.Problem) -> RecordedLaunch:
         """The launch of the host code there, or the one that is scaled."""
@@ -193,24 +194,28 @@ class CudaKernel(Subject):
         if self.launch.recorded:
             one = instance(self._recorded(problem).entry, self.name)
         else:
-            one = self.compiled.in_cpp(self._template_arguments(problem))
-        return functools.partial(self._call_on_gpu, _build(self.compiled.unit, one), problem)
+            one = self.unit.in_cpp(self._template_arguments(problem))
+        return functools.partial(self._call_on_gpu, _build(self.unit, one), problem)
 
     def _call_on_gpu(self, library: ctypes.CDLL, problem: gemm_ref.Problem, a, b, out) -> torch.Tensor:
+        """Launches on torch's current stream. Raises RuntimeError if that fails."""
         pointers = self._pointers(a, b, out, PLAIN)
         if "BETA" in self.roles:
             pointers["C"].zero_()
         values = [_as_c(p.type, self._value(role, problem, pointers, PLAIN)) for p, role in self._bound]
-        _start(library, self.name, self.launch.at(self.storage.rename_sizes(problem)), values)
+        addresses = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        launch = self.launch.at(self.storage.rename_sizes(problem))
+        axes = (ctypes.c_uint * 6)(*launch.grid, *launch.block)
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        if error := library.launch(axes, ctypes.c_uint(launch.shared_bytes), addresses, stream):
+            library.describe_error.restype = ctypes.c_char_p
+            raise RuntimeError(f"{self.name} did not start with {launch}: {library.describe_error(error).decode()}")
         self.storage.load(pointers["D" if "D" in self.roles else "C"], out)
         return out
 
 
 def _build(unit: Unit, kernel: str) -> ctypes.CDLL:
-    """Returns the library that starts `kernel`, its name with template arguments, of a user's file.
-
-    Raises BuildError with the compiler's output.
-    """
+    """Returns the library that starts `kernel`, its name with template arguments. Raises BuildError."""
     arch = architecture(torch.cuda.get_device_capability())
     library = build_library(
         "checked",
@@ -221,18 +226,7 @@ def _build(unit: Unit, kernel: str) -> ctypes.CDLL:
     return open_library(library)
 
 
-def _start(library: ctypes.CDLL, name: str, launch: gemm_ref.Launch, values: Sequence[CValue]) -> None:
-    """Launches on torch's current stream, with these C values as arguments. Raises RuntimeError if that fails."""
-    pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-    axes = (ctypes.c_uint * 6)(*launch.grid, *launch.block)
-    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    if error := library.launch(axes, ctypes.c_uint(launch.shared_bytes), pointers, stream):
-        library.describe_error.restype = ctypes.c_char_p
-        raise RuntimeError(f"{name} did not start with {launch}: {library.describe_error(error).decode()}")
-
-
 def _as_c(type_: str, value: torch.Tensor | float | int) -> CValue:
-    """Returns a value as a parameter of this C type takes it."""
     if isinstance(value, torch.Tensor):
         return ctypes.c_void_p(value.data_ptr())
     plain = re.sub(r"\b(?:const|unsigned|signed)\b|\s|&", "", type_) or "int"

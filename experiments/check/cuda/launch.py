@@ -71,10 +71,7 @@ class LaunchRule:
         return replace(self.as_expressions(), grid=(y, x, *rest))
 
     def with_tile(self, tile: tuple[int, int], axes: str = "MNK") -> list[LaunchRule]:
-        """Returns rules whose grids have a block for each such tile of C, the most common grid first.
-
-        axes: the sizes that the kernel calls M, N and K.
-        """
+        """Returns rules with a block for each such tile of C, the most common grid first, in sizes called `axes`."""
         down, across = (f"cdiv({'MNK'[axes.index(axis)]}, {side})" for axis, side in zip("MN", tile, strict=True))
         return [replace(self, grid=grid) for grid in ((across, down), (down, across), (f"{down} * {across}",))]
 
@@ -197,10 +194,7 @@ _ONE_ELEMENT = {"BM": 32, "BN": 32, "BK": 32}  # where a thread has one element,
 
 
 def specified_template(signature: Signature, text: str) -> Template:
-    """Returns each parameter of the template with its argument: --template's, else its default, else a common one.
-
-    Raises UsageError where one has none of these.
-    """
+    """Returns each parameter with its argument: --template's, its default, or a common one. Raises UsageError."""
     texts, parameters = split(text, angles=True), signature.template
     if len(texts) > len(parameters):
         raise UsageError(f"--template has {len(texts)} arguments and {signature.name} takes {len(parameters)}")

@@ -25,9 +25,8 @@ from experiments.check.cuda.kernel import CudaKernel
 from experiments.check.cuda.launch import LaunchRule
 from experiments.check.cuda.parameters import SIZES, StorageOrder
 from experiments.check.messages import Message, Note, message
-from experiments.check.subject import Survey
-from experiments.check.survey import first_block
-from experiments.check.trial import Trial, attempt
+from experiments.check.sizes import first_block
+from experiments.check.subject import Survey, Trial, attempt
 from experiments.records.request import UsageError
 from gemm_ref.launch import cdiv
 from gemm_ref.ptx.detect.finding import RACE
@@ -37,10 +36,7 @@ _MAX_SECONDS = 30.0  # of a core's time, after which no other launch is tried
 
 
 def infer_kernel(file: KernelFile) -> CudaKernel:
-    """Returns the kernel with the launch and the storage of its matrices that make it right, or the first launch.
-
-    Raises UsageError where nothing determines a launch.
-    """
+    """Returns the kernel with the launch and storage that make it right, or the first launch. Raises UsageError."""
     candidates = itertools.chain.from_iterable(source(file) for source in SOURCES)
     kernel = next(candidates)
     if file.options.layout:
@@ -94,10 +90,9 @@ def from_indices(file: KernelFile) -> Iterator[CudaKernel]:
     if file.has_launch_options or file.host_code.recording:
         return
     bound, options = file.bound, file.options
-    try:
-        grid, block = launch.infer_from_indices(file.signature, bound.kernel.roles, bound.names, file.block)
-    except UsageError:
+    if isinstance(file.grid_and_block, UsageError):
         return
+    grid, block = file.grid_and_block
     grid = launch.parse(options.grid, "--grid") if options.grid else grid
     missing = [name for name in ("grid", "block") if not getattr(options, name)]
     what = f"{' and '.join(missing)} {'are' if len(missing) == 2 else 'is'}"
@@ -112,7 +107,7 @@ def from_trials(file: KernelFile) -> Iterator[CudaKernel]:
     launch that is right, and stores each element once, is taken: its races are the kernel's. Raises UsageError where
     none stores whole tiles.
     """
-    if file.has_launch_options or file.host_code.recording or any(True for _ in from_indices(file)):
+    if file.has_launch_options or file.host_code.recording or not isinstance(file.grid_and_block, UsageError):
         return
     racing: list[CudaKernel] = []
     complete: list[tuple[CudaKernel, Survey]] = []
@@ -141,7 +136,8 @@ def from_trials(file: KernelFile) -> Iterator[CudaKernel]:
         return
     if not tried and failed:
         raise failed[0]
-    raise UsageError(_question(file) + (f"; what was tried is {tried}" if tried else ""))
+    why = f" ({file.host_code.why})" if file.host_code.why else ""
+    raise UsageError(f"{file.grid_and_block}{why}" + (f"; what was tried is {tried}" if tried else ""))
 
 
 SOURCES: tuple[Callable[[KernelFile], Iterator[CudaKernel]], ...] = (
@@ -168,15 +164,6 @@ def _launched(file: KernelFile, rule: LaunchRule, *notes: Message) -> CudaKernel
 # --- trials -----------------------------------------------------------------------------------------------------------
 
 
-def _question(file: KernelFile) -> str:
-    """What the user must specify, since the source does not show it."""
-    try:
-        launch.infer_from_indices(file.signature, file.bound.kernel.roles, file.bound.names, file.block)
-    except UsageError as error:
-        return f"{error} ({file.host_code.why})" if file.host_code.why else str(error)
-    return ""
-
-
 def _blocks_in_time(file: KernelFile) -> Iterator[CudaKernel]:
     """The kernel with each of its templates and of the blocks to try, with one block of these or the grid of --grid."""
     start, bound, options = time.process_time(), file.bound, file.options
@@ -185,7 +172,7 @@ def _blocks_in_time(file: KernelFile) -> Iterator[CudaKernel]:
     shared = options.shared or (str(launch.MAX_STATIC_BYTES) if is_dynamic else "0")
     for template in bound.templates:
         names = {**bound.names, **numbers(f"{parameter.name}={text}" for parameter, text in template)}
-        blocks = launch.candidate_blocks(file.signature, bound.kernel.compiled.unit.text, names)
+        blocks = launch.candidate_blocks(file.signature, bound.kernel.unit.text, names)
         for block in [file.block] if file.block else [tuple(map(str, block)) for block in blocks]:
             if time.process_time() - start >= _MAX_SECONDS:
                 return
@@ -194,10 +181,7 @@ def _blocks_in_time(file: KernelFile) -> Iterator[CudaKernel]:
 
 
 def _with_grid(kernel: CudaKernel, seen: Survey, racing: list[CudaKernel]) -> tuple[CudaKernel | None, str]:
-    """Returns the kernel with a grid of the first block's tiles, if that shows no fault, and the launch in words.
-
-    One that is right and shows only races is added to `racing`.
-    """
+    """Returns (the kernel with a grid of its first block's tiles if no fault shows, the launch); adds to `racing`."""
     tile = seen.tile or kernel.tile
     rules = kernel.launch.with_tile(tile) if kernel.launch.grid == ("1",) else [kernel.launch]
     launched = [kernel.changed(launch=rule, tile=tile) for rule in rules]
@@ -212,8 +196,6 @@ def _with_grid(kernel: CudaKernel, seen: Survey, racing: list[CudaKernel]) -> tu
 
 
 class _Stored(Enum):
-    """What the first block left of C."""
-
     PART, WHOLE, RIGHT = range(3)
 
 
@@ -233,10 +215,7 @@ def _stored_part(seen: Survey, trial: Trial) -> _Stored:
 def _with_other_storage(
     kernel: CudaKernel, problem: gemm_ref.Problem, seen: Survey, sizes_are_free: bool, grid_is_scaled: bool
 ) -> CudaKernel | None:
-    """The kernel with the first other storage order that makes it right; None where none does.
-
-    Raises UsageError where a number that nothing determines may be the reason.
-    """
+    """Returns the kernel with the first storage that makes it right. Raises UsageError if a number may be why not."""
     axes = sizes_are_free and not (kernel.square or kernel.fixed)
     cube = _cube(kernel, seen)  # it may take no other sizes
     in_cube = kernel.storage.others(axes=False) if cube != problem and not _is_right(kernel, cube) else ()
@@ -276,7 +255,6 @@ def _complete_tiles(kernel: CudaKernel, seen: Survey) -> gemm_ref.Problem:
 
 
 def _cube(kernel: CudaKernel, seen: Survey) -> gemm_ref.Problem:
-    """The same with equal sizes."""
     return kernel.nearest_problem(sizes.squared(seen.tile or kernel.tile, seen.slice, seen.depth, seen.walks))
 
 

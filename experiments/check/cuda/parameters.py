@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,6 +46,9 @@ _AXIS = re.compile(
 )
 _SQUARE_SIZE = re.compile(r"^(?:n|(?:mat|matrix|n)?_?(?:size|dim|width|side|length|len|order))$", re.I)
 
+_LARGE = 256  # a fixed size above this is reduced
+_REDUCED = {"M": 256, "N": 128, "K": 192}  # replaces a larger one
+MIN_SIZE = 64  # of the matrices, as a constant of the file; smaller constants are sizes of tiles
 _ROW = re.compile(r"^(?:row_?)?(?:stride|pitch|ld|leading_?dim\w*)$", re.I)
 
 
@@ -75,10 +78,7 @@ def roles_of(names: Sequence[str]) -> list[str]:
 
 
 def roles_by_name(parameters: Sequence[Parameter]) -> list[str]:
-    """Returns the role of each parameter, a pointer being a matrix and a number none; empty where the name has none.
-
-    Three pointers without roles are A, B and C in order, the one that is not const being C.
-    """
+    """Returns roles by name and type; of three pointers without any, C is the one that is not const. Empty: no role."""
     found = roles_of([parameter.name for parameter in parameters])
     for index, (parameter, role) in enumerate(zip(parameters, found, strict=True)):
         if is_pointer(parameter) != (role in POINTERS) and role not in SCALARS:
@@ -102,6 +102,34 @@ def roles_by_name(parameters: Sequence[Parameter]) -> list[str]:
     if len(numbers) == len(SIZES) and len(left) == len(sizes) != 2:  # one follows from the others
         for index, size in zip(left, sizes, strict=True):  # the usual order; others are tried
             found[index] = size
+    return found
+
+
+def size_constants(axes: Collection[str], constants: Mapping[str, int]) -> dict[str, str]:
+    """Returns the constant of each size, the largest of its name: `M_GLOBAL` where `M` is a tile's."""
+    found: dict[str, str] = {}
+    for name in constants:
+        axis = role_of(name) if name not in ("m", "n", "k") else ""
+        if axis in axes and constants[name] > constants.get(found.get(axis, ""), 0):
+            found[axis] = name
+    return found
+
+
+def reduced_constants(axes: Collection[str], constants: Mapping[str, int], source: str) -> dict[str, int]:
+    """Returns values for constants that reduce sizes which would take minutes: of the size itself, or of a factor."""
+    found, named = {}, size_constants(axes, constants)
+    for axis, name in named.items():
+        axis = axis if len(named) > 1 else "M"  # a single one may be all three
+        defined = re.search(rf"(?:\bdefine\s+{name}\b|\b{name}\s*=)([^;,\n]+)", source)
+        factors = [word for word in re.findall(r"[A-Za-z_]\w*", defined[1] if defined else "") if word in constants]
+        if constants[name] <= _LARGE:
+            continue
+        if factors:  # a number of tiles, of which a power of two is usual
+            most = max(factors, key=lambda factor: constants[factor])
+            wanted = 1 << (_REDUCED[axis] - 1).bit_length()
+            found[most] = max(1, constants[most] * wanted // constants[name])
+        else:
+            found[name] = _REDUCED[axis]
     return found
 
 
@@ -273,7 +301,6 @@ class StorageOrder:
 
     @property
     def option(self) -> str:
-        """The value of --layout."""
         return ",".join(f"{name}={_BY_COLUMNS[name]}" for name in sorted(self.by_columns))
 
     def others(self, axes: bool) -> Iterator[StorageOrder]:

@@ -39,8 +39,6 @@ _DEVICE = re.compile(r"\b(?:__global__|__device__)\b")
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a kernel or of its template."""
-
     type: str  # without __restrict__, as in `const float*`
     name: str
     default: str = ""
@@ -55,13 +53,6 @@ class Signature:
     template: tuple[Parameter, ...]  # empty for an ordinary function
     first_line: int  # of the body
     body: str  # without comments; empty where it is only declared
-
-    def row_steps(self) -> Iterator[tuple[int, str, str]]:
-        """Yields (line, array, name) of each `array[row * name + ...]`."""
-        for line, text in enumerate(self.body.split("\n"), self.first_line):
-            for array, inside in re.findall(r"\b(\w+)\s*\[([^\[\]]*)\]", text):
-                for name in re.findall(r"\*\s*(\w+)\s*\+", inside):
-                    yield line, array, name
 
     def may_multiply(self, functions: Container[str] = ()) -> bool:
         """Whether it takes three matrices, as pointers or in structs, and may sum, itself or in one of `functions`."""
@@ -83,10 +74,7 @@ def kernels(source: str) -> list[Signature]:
 
 
 def choose_kernel(signatures: Sequence[Signature], name: str, where: str, functions: Container[str] = ()) -> Signature:
-    """Returns the kernel called `name`; by default the only one that may multiply. Raises UsageError with the names.
-
-    functions: those that kernels may call, which may have a loop.
-    """
+    """Returns the kernel called `name`, or the only one that may multiply, by `functions` too. Raises UsageError."""
     names = [signature.name for signature in signatures]
     if not names:
         raise UsageError(f"{where} has no __global__ function: it must hold the kernel itself, not only include it")
@@ -211,11 +199,9 @@ class Function:
 
     @property
     def launches(self) -> bool:
-        """Whether it launches a kernel itself."""
         return re.search(r"<\s*<\s*<|cudaLaunchKernel", self.body) is not None
 
     def mentions(self, name: str) -> bool:
-        """Whether its body calls or launches what is called `name`."""
         return re.search(rf"\b{name}\b\s*(?:<|\(|,|\)|;|\}})", self.body) is not None
 
 
@@ -226,10 +212,7 @@ def functions(source: str) -> list[Function]:
 
 
 def callers(among: Sequence[Function], kernel: str, source: str) -> list[Function]:
-    """Returns the host functions that lead to `kernel`: those that launch it first, then their callers.
-
-    source: where macros are defined, which may launch it.
-    """
+    """Returns the host functions that lead to `kernel`, by macros of the source as well: first those that launch it."""
     found: list[Function] = []
     names = [kernel]
     macros = dict(_MACRO.findall(source))
@@ -243,10 +226,7 @@ def callers(among: Sequence[Function], kernel: str, source: str) -> list[Functio
 
 
 def blanked(source: str, gone: Iterable[Function], complete: bool = False) -> str:
-    """Returns the source with the bodies of these functions blank, and with empty functions removed.
-
-    complete: all of them are removed.
-    """
+    """Returns the source with blanks for the bodies of these functions, and for the whole of empty ones, or of all."""
     for function in gone:
         first, last = function.end - 1 - len(function.body), function.end - 1
         if complete or not function.body.strip():
@@ -261,7 +241,6 @@ def is_host_line(text: str, line: int) -> bool:
 
 
 def lines(text: str, function: Function) -> range:
-    """Returns the lines of a function in its text."""
     return range(text.count("\n", 0, function.start) + 1, text.count("\n", 0, function.end) + 2)
 
 

@@ -27,8 +27,6 @@ class Remark:
 
 @dataclass(frozen=True)
 class Cost:
-    """An access of a line, with its picture."""
-
     line: LineTraffic
     picture: Picture | None
     open: bool
@@ -69,7 +67,6 @@ def _costs(lines: Sequence[LineTraffic]) -> list[Cost]:
 
 
 def _remarks(report: Report, file: str, costs: Sequence[Cost]) -> dict[int, list[Remark]]:
-    """Returns the remarks beside the lines of the user's file, by line number."""
     remarks: dict[int, list[Remark]] = {}
     for number, text in re.findall(rf"{re.escape(file)}[(:](\d+)\)?: (.*)", report.refusal):
         remarks.setdefault(int(number), []).append(Remark("fault", "", text))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
 
 import numpy as np
 
-from experiments.check.report import LineTraffic, Outcome, Report, Run, WarpRequest
+from experiments.check.report import LineTraffic, Outcome, Report, Run, WarpRequest, count_of
 from experiments.check.sizes import AXES
 from gemm_ref.launch import cdiv
 from gemm_ref.ptx.count.banks import BANKS, WORD, turns
@@ -70,8 +70,8 @@ def _banks(line: LineTraffic, request: WarpRequest) -> Picture:
     )
     banks, words = ({word % size for _, word, _ in served} for size in (BANKS, 1 << 62))
     says = (
-        f"{_count(int(active.sum()), 'lane')} ask {_count(len(banks), 'bank')} for {_count(len(words), 'word')} of 4 "
-        f"bytes, which {_take(len(words))} {_count(last + 1, 'wavefront')}."
+        f"{count_of(int(active.sum()), 'lane')} ask {count_of(len(banks), 'bank')} for {count_of(len(words), 'word')} "
+        f"of 4 bytes, which take{'s' * (len(words) == 1)} {count_of(last + 1, 'wavefront')}."
     )
     labels = tuple((SIDE + (bank + 0.5) * wide, str(bank)) for bank in range(0, BANKS, 4))
     return Picture("bank", labels, (), boxes, HEAD + WARP * HIGH, says)
@@ -93,25 +93,14 @@ def _sectors(request: WarpRequest) -> Picture:
     )
     used = len({at + byte for _, at in lanes for byte in range(request.bytes)})
     says = (
-        f"{_count(len(lanes), 'lane')} touch {_count(len(sectors), 'sector')}, of whose {SECTOR * len(sectors)} bytes "
-        f"they use {used}."
+        f"{count_of(len(lanes), 'lane')} touch {count_of(len(sectors), 'sector')}, of whose {SECTOR * len(sectors)} "
+        f"bytes they use {used}."
     )
     every = cdiv(len(sectors), 8)
     labels = tuple((SIDE + (at + 0.5) * wide, str(sectors[at])) for at in range(0, len(sectors), every))
     touched = tuple((SIDE + sectors.index(at // SECTOR) * wide, HEAD + lane * HIGH) for lane, at in lanes)
-    return Picture("sector", labels, _gaps(sectors, wide), boxes, HEAD + WARP * HIGH, says, touched, wide)
-
-
-def _gaps(sectors: Sequence[int], wide: float) -> tuple[float, ...]:
-    return tuple(SIDE + at * wide for at in range(1, len(sectors)) if sectors[at] != sectors[at - 1] + 1)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
-def _take(number: int) -> str:
-    return "takes" if number == 1 else "take"
+    gaps = tuple(SIDE + at * wide for at in range(1, len(sectors)) if sectors[at] != sectors[at - 1] + 1)
+    return Picture("sector", labels, gaps, boxes, HEAD + WARP * HIGH, says, touched, wide)
 
 
 # --- the map of sizes ---
@@ -142,8 +131,6 @@ class Cell:
 
 @dataclass(frozen=True)
 class Strip:
-    """Sizes in a row."""
-
     label: str
     about: str
     cells: tuple[Cell, ...]
@@ -151,8 +138,7 @@ class Strip:
 
 
 def strips(report: Report) -> list[Strip]:
-    """The map, from every run of the report. What the strips start from is the run that most others differ from in one
-    size alone."""
+    """Returns the map of all runs; strips start from the run that most others differ from in one size alone."""
     runs = [verdict for verdict in report.verdicts if verdict.inputs == "integers"]
     if not runs:
         return []
@@ -175,7 +161,6 @@ def strips(report: Report) -> list[Strip]:
 
 
 def _differ(one: Run, other: Run) -> int:
-    """Returns in how many of M, N and K two runs differ."""
     return sum(getattr(one, axis) != getattr(other, axis) for axis in AXES)
 
 

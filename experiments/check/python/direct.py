@@ -49,7 +49,6 @@ def launch_of(name: str, module: Module, roles: Mapping[str, str]) -> Callable[.
 
 
 def _tuned_parameters(kernel: Any) -> set[str]:
-    """Returns the parameters that a kernel's decorators set."""
     found: set[str] = set()
     while isinstance(kernel, KernelInterface):
         found |= {name for config in getattr(kernel, "configs", ()) for name in config.kwargs}

@@ -61,8 +61,6 @@ class Argument:
 
 @dataclass(frozen=True)
 class Launcher:
-    """A function that launches, and its arguments."""
-
     name: str
     function: Callable
     arguments: tuple[Argument, ...]
@@ -71,7 +69,6 @@ class Launcher:
 
     @property
     def roles(self) -> set[str]:
-        """The roles of its parameters."""
         return {argument.role for argument in self.arguments}
 
     @property
@@ -99,10 +96,7 @@ def _short(dtype: str) -> str:
 
 
 def choose(module: Module, name: str, specified: Mapping[str, object]) -> Launcher:
-    """Returns the function called `name`, or the one that launches the kernel of that name; by default the only one.
-
-    specified: the values of parameters. Raises UsageError with what is not determined.
-    """
+    """Returns the function called `name` or launching that kernel; by default the only one. Raises UsageError."""
     launching = _launching(module)
     if name not in launching and inspect.isfunction(named := _plain(module.names.get(name))):
         launching[name] = named, set()  # what it calls may launch
@@ -220,10 +214,7 @@ def _launched(body: ast.AST) -> Iterator[str]:
 def _arguments(
     name: str, function: Callable, module: Module, specified: Mapping[str, object], listed: Sequence[str] = ()
 ) -> Iterator[Argument]:
-    """Yields the argument of each required parameter. Raises UsageError where nothing determines it.
-
-    listed: the parameters that calls in the file pass in order, if they differ from those of the function.
-    """
+    """Yields each required argument; `listed`: calls of the file pass these in order. Raises UsageError."""
     parameters = _parameters(function)
     required = [each for each in parameters if each.default is inspect.Parameter.empty and each.name not in specified]
     called = source.called_with(name, listed or [each.name for each in parameters], module)
@@ -332,6 +323,5 @@ def _common(parameter: inspect.Parameter, module: Module) -> object:
 
 
 def _annotation(parameter: inspect.Parameter) -> str:
-    """Returns the annotated type of a parameter."""
     annotation = parameter.annotation
     return annotation.__name__ if inspect.isclass(annotation) else str(annotation)

@@ -29,10 +29,10 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import KernelInterface
 
-from experiments.check import source_text
 from experiments.check.python.project import Project
 from experiments.check.python.stand_in import NotOnStandIn, StandIn
 from experiments.check.python.untuned import Untuned
+from experiments.check.subject import read_source
 from experiments.records.request import UsageError
 from gemm_ref import ptx
 
@@ -128,13 +128,13 @@ class Module:
 def load(path: Path, stand_in: StandIn) -> Module:
     """Raises UsageError for a file that is no Python."""
     try:
-        tree = ast.parse(source_text.read(path), str(path))
+        tree = ast.parse(read_source(path), str(path))
     except SyntaxError as error:
         raise UsageError(f"{path.name}:{error.lineno}: {error.msg}: is it Python 3?") from error
     others: dict[str, Module] = {}
 
     def fill(beside: Path, made: types.ModuleType) -> None:
-        module = Module(beside, ast.parse(source_text.read(beside), str(beside)), vars(made), project, others)
+        module = Module(beside, ast.parse(read_source(beside), str(beside)), vars(made), project, others)
         others[made.__name__] = module
         for statement in module.tree.body:
             _execute(statement, module)
@@ -242,7 +242,7 @@ def errors(module: Module, function: str) -> Iterator[None]:
         raise
     except CompilationError as error:
         line, said = _compiling(module, error)
-        quote = source_text.read(module.path).split("\n")[line - 1].strip() if line else ""
+        quote = read_source(module.path).split("\n")[line - 1].strip() if line else ""
         place = f"{module.path.name}:{line}: `{quote}`" if line else function
         raise Stopped(f"{place} does not compile: {said}") from error
     except Exception as error:
@@ -259,7 +259,7 @@ def errors(module: Module, function: str) -> Iterator[None]:
 
 def _compiling(module: Module, error: BaseException | None) -> tuple[int, str]:
     """Returns the line of the file at which Triton's compiler stopped, and why: that of the innermost function."""
-    text, line, said = source_text.read(module.path), 0, ""
+    text, line, said = read_source(module.path), 0, ""
     while isinstance(error, CompilationError):
         said = error.error_message or said
         if error.src and error.src in text:

@@ -25,12 +25,11 @@ import triton
 from triton.runtime.errors import OutOfResources
 
 import gemm_ref
-from experiments.check import diagnose, source_text
+from experiments.check import diagnose
 from experiments.check.messages import Message, Note, message
 from experiments.check.python import functions, module, operands, untuned
 from experiments.check.python.stand_in import MODELS, StandIn, renamed
-from experiments.check.subject import PLAIN, Options, Scales, Subject, bias_vector
-from experiments.check.trial import Trial, attempt
+from experiments.check.subject import PLAIN, Options, Scales, Subject, Trial, attempt, bias_vector, read_source
 from experiments.records.request import UsageError
 from gemm_ref.build import CACHE
 from gemm_ref.launch import cdiv
@@ -181,7 +180,6 @@ class PythonKernel(Subject):
 
     @property
     def ttir(self) -> str:
-        """Triton's own representation of what is launched."""
         return "".join(each.ttir for each in self.started)
 
     def nearest_problem(self, problem: gemm_ref.Problem) -> gemm_ref.Problem:
@@ -290,7 +288,6 @@ class _Search:
 
 
 def _try(kernel: PythonKernel) -> Trial:
-    """A product of a tile or two."""
     m, n = (side * cdiv(_MIN_SIDE, side) for side in kernel.tile)
     problem = kernel.nearest_problem(
         gemm_ref.Problem(m * (n // m + 1), n, _DEPTH)
@@ -323,7 +320,7 @@ def _notes(kernel: PythonKernel, math_: str) -> Iterator[Message]:
     if kernel.form.elements.name != "fp32" and not math_:
         yield message(Note.ELEMENTS_FROM_TEXT, elements=kernel.form.elements.name)
     for old, new in renamed().items():
-        if re.search(rf"\b{old}\b", source_text.read(kernel.path)):
+        if re.search(rf"\b{old}\b", read_source(kernel.path)):
             yield message(Note.RENAMED_IN_TRITON, old=old, new=new, version=triton.__version__)
     if reasons := call.module.reasons:
         lines = ", ".join(f"line {each.line} ({module.short(each.why)})" for each in reasons[:3])

@@ -101,7 +101,6 @@ class StandIn:
         return mock.patch.object(self._mode, "present", False)
 
     def _answers(self) -> dict[str, Any]:
-        """The functions of torch.cuda that query a GPU."""
         model = self.model
         answers = {
             "is_available": True,
@@ -174,8 +173,6 @@ _MOVE = {torch.Tensor.to}
 
 
 class _Driver(without_gpu.NoGpu):
-    """Triton's driver of the model: its properties, and nothing that runs."""
-
     def __init__(self, model: Model) -> None:
         super().__init__((model.major, model.minor))
         properties = {

@@ -43,7 +43,6 @@ def tile_side(constants: Mapping[str, Any], axis: str) -> int:
 
 
 def plain(kernel: Any) -> Any:
-    """Returns the Python function of a kernel."""
     while isinstance(kernel, KernelInterface):
         kernel = kernel.fn
     return kernel

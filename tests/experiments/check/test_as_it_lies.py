@@ -385,6 +385,6 @@ def test_a_kernel_that_is_linked_with_what_launches_it_by_a_number(run_text, tmp
     found = run_text(BYTES.format(head=HELPER), kernel="products")
     assert found.sound and values(found.notes, Note.LAUNCH_RECORDED)["assumed"] == " with which = 7"
     path = tmp_path / "project" / "src" / "kernel.cu"
-    given = Unit(path, (), (), tmp_path, "products").compose()
+    given = Unit(path, (), (), tmp_path, "products", path).compose()
     assert "cooperative_groups" not in given and "helper" not in given and "void other(float* x)" in given
-    assert "cooperative_groups" in Unit(path, (), (), tmp_path, "other").compose()
+    assert "cooperative_groups" in Unit(path, (), (), tmp_path, "other", path).compose()

@@ -267,8 +267,8 @@ def test_the_grid_the_wrong_way_round(uncounted):
 
 
 def test_a_loop_without_an_end(write, uncounted, monkeypatch):
-    monkeypatch.setattr("experiments.check.trial.MAX_INSTRUCTIONS", 3000)
-    monkeypatch.setattr("experiments.check.survey.SIDE", 32)  # where it waits for a thread that computes a row of C
+    monkeypatch.setattr("experiments.check.subject.MAX_INSTRUCTIONS", 3000)
+    monkeypatch.setattr("experiments.check.sizes.SIDE", 32)  # where it waits for a thread that computes a row of C
     text = "__global__ void forever" + SIGNATURE + "{ for (;;) { __syncthreads(); C[0] += A[0]; } }"
     found = check_file(write(text), block="32", grid="1", sizes=("16",))
     assert FaultKind.ENDLESS_LOOP in {fault.kind for fault in found.faults}

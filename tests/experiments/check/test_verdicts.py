@@ -12,7 +12,6 @@ from experiments.check.faults import FaultKind
 from experiments.check.messages import Limit, Note, Why
 from experiments.check.report import Outcome, Report, Word
 from experiments.check.subject import Options, Survey
-from experiments.check.survey import survey
 from gemm_ref import ptx
 from tests.experiments.check.helpers import check_file, codes, values
 
@@ -167,7 +166,7 @@ def test_a_ring_is_gone_round(report, tmp_path):
     """One whose slices are never held back is right until the first of its buffers is filled again."""
     late = RING.replace("__syncthreads();", "if (k0 < 64) __syncthreads();")
     assert report(RING).sound
-    assert survey(open_file(tmp_path / "kernel.cu", Options(**SHAPE))) == Survey((16, 16), 16, 128)
+    assert sizes.survey(open_file(tmp_path / "kernel.cu", Options(**SHAPE))) == Survey((16, 16), 16, 128)
     assert {fault.kind for fault in report(late).faults} == {FaultKind.RACE}
 
 
@@ -318,7 +317,7 @@ def test_a_block_that_has_whole_rows_of_c_is_not_run_to_its_end(tmp_path):
     )
     subject = open_file(path, Options(block="64", grid="cdiv(N,64)"))
     with ptx.watched(clock := Clock()):
-        seen = survey(subject)
+        seen = sizes.survey(subject)
     assert seen.walks and seen.tile == (64, 1) and clock.instructions < 512 * 512
     assert sizes.squared(seen.tile, seen.slice, seen.depth, seen.walks).m == 64
 

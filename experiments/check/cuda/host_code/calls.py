@@ -112,8 +112,6 @@ def host_calls(
 
 @dataclass(frozen=True)
 class _Project:
-    """What the texts of a project define."""
-
     structs: Mapping[str, tuple[Parameter, ...]]
     numbers: Mapping[str, int]
     texts: Sequence[str]
@@ -207,7 +205,6 @@ def _template_text(parameters: Sequence[Parameter], values: Mapping[str, str]) -
 def _argument_calls(
     function: Function, name: str, types: Mapping[str, str], assumed: list[str], kernel: str, project: _Project
 ) -> Iterator[HostCall]:
-    """Calls of the function by this name, with arguments."""
     parameters = [parameter for parameter in function.parameters if not parameter.default]
     kinds = [_plain_type(parameter, types) for parameter in parameters]
     roles = _roles(parameters, kinds, project.structs)
@@ -373,5 +370,4 @@ def _common(parameter: Parameter, kind: str, flag: str) -> tuple[str, str]:
 
 
 def _common_number(name: str) -> str:
-    """The common value of an integer of this name."""
     return next(value for pattern, value in _COMMON if re.search(pattern, name, re.I))

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 
 from experiments.check.cuda import syntax
-from experiments.check.cuda.parameters import SIZES, is_square_size, role_of, roles_of
+from experiments.check.cuda.parameters import MIN_SIZE, SIZES, is_square_size, roles_of
 
 _IGNORE_EXIT = 5  # its index in `checked_number`
 DECLARATIONS = """double checked_number(int which);
@@ -23,14 +23,10 @@ _SET = re.compile(r"\b(\w+)(\s*=\s*)(\d[\d\s*<u]*)(?=\s*(?:,|$))")
 _UNSET = re.compile(r"(^|,)(\s*)(\w+)(?=\s*(?:,|$))")  # in a declaration, a variable without a value
 _ENDS = re.compile(r"\b(?:return\s+(?:-?[1-9]\d*|EXIT_FAILURE)|exit\s*\(\s*(?:-?[1-9]\d*|EXIT_FAILURE)\s*\))\s*;")
 _LOOP = re.compile(r"\bfor\s*\(")
-_LARGE = 256  # a fixed size above this is reduced
-_REDUCED = {"M": 256, "N": 128, "K": 192}  # replaces a larger one
-MIN_SIZE = 64  # of the matrices, as a constant of the file; smaller constants are sizes of tiles
 
 
 def rewrite(texts: Collection[str], leading: Collection[str], constants: Mapping[str, int]) -> Callable[[str], str]:
-    """Returns what puts our sizes into the text of a file: into the functions `leading` to the launch, and into those
-    constants that device code does not use."""
+    """Returns what puts our sizes into the functions `leading` to the launch and into constants of host code alone."""
     used = {
         word
         for text in texts
@@ -58,34 +54,6 @@ def rewrite(texts: Collection[str], leading: Collection[str], constants: Mapping
         return _CONSTANT.sub(lambda m: _with_sizes(m, shared), text)
 
     return with_our_sizes
-
-
-def size_constants(axes: Collection[str], constants: Mapping[str, int]) -> dict[str, str]:
-    """Returns the constant of each size, the largest of its name: `M_GLOBAL` where `M` is a tile's."""
-    found: dict[str, str] = {}
-    for name in constants:
-        axis = role_of(name) if name not in ("m", "n", "k") else ""
-        if axis in axes and constants[name] > constants.get(found.get(axis, ""), 0):
-            found[axis] = name
-    return found
-
-
-def reduced_constants(axes: Collection[str], constants: Mapping[str, int], source: str) -> dict[str, int]:
-    """Returns values for constants that reduce sizes which would take minutes: of the size itself, or of a factor."""
-    found, named = {}, size_constants(axes, constants)
-    for axis, name in named.items():
-        axis = axis if len(named) > 1 else "M"  # a single one may be all three
-        defined = re.search(rf"(?:\bdefine\s+{name}\b|\b{name}\s*=)([^;,\n]+)", source)
-        factors = [word for word in re.findall(r"[A-Za-z_]\w*", defined[1] if defined else "") if word in constants]
-        if constants[name] <= _LARGE:
-            continue
-        if factors:  # a number of tiles, of which a power of two is usual
-            most = max(factors, key=lambda factor: constants[factor])
-            wanted = 1 << (_REDUCED[axis] - 1).bit_length()
-            found[most] = max(1, constants[most] * wanted // constants[name])
-        else:
-            found[name] = _REDUCED[axis]
-    return found
 
 
 def _locals(body: str) -> str:

@@ -33,8 +33,6 @@ _SECONDS = 15
 
 @dataclass(frozen=True)
 class RecordedLaunch:
-    """One launch."""
-
     entry: str  # the kernel's name in PTX
     launch: Launch
     arguments: tuple[bytes, ...]
@@ -68,10 +66,7 @@ class Program:
 
 
 def build(unit: Unit, ways: Sequence[calls.HostCall], rewrite: Callable[[str], str] = str) -> tuple[Program, str]:
-    """Returns (program, warnings) of a file and calls of its functions; `rewrite` changes the texts, if that compiles.
-
-    Raises UsageError where not even the kernels compile, and BuildError where it cannot be linked.
-    """
+    """Returns (program, warnings). Raises UsageError where no kernel compiles, BuildError where it cannot be linked."""
     folder = unit.folder / "program"
     folder.mkdir(exist_ok=True)
     source, made = folder / "checked.cu", folder / "checked.o"
@@ -208,10 +203,7 @@ def tensor_map_types(record: RecordedLaunch) -> dict[str, torch.dtype]:
 
 
 def value(raw: bytes, kind: str, given: Mapping[str, torch.Tensor], record: RecordedLaunch) -> Value:
-    """Returns one argument for the reference GPU. kind: its type in PTX; given: the matrices by their roles.
-
-    Raises UsageError for a pointer into the middle of a matrix.
-    """
+    """Returns one argument, of this type in PTX. Raises UsageError for a pointer into the middle of a matrix."""
     if raw.startswith(_MARK):
         return _tensor_map(raw, given, record)
     found = {at: _tensor(place, offset, given, record) for at, place, offset in _pointers(raw, record)}

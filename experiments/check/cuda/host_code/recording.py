@@ -15,7 +15,6 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from experiments.check import source_text
 from experiments.check.cuda import headers, syntax
 from experiments.check.cuda.compile import Unit
 from experiments.check.cuda.expressions import constants, fit, fit_one_size
@@ -25,6 +24,7 @@ from experiments.check.cuda.launch import LaunchRule, without_ones
 from experiments.check.cuda.parameters import HOST, MATRICES, PLACES, SCALARS, SIZES, is_pointer, role_of
 from experiments.check.cuda.syntax import Signature, closing
 from experiments.check.messages import Message, Note, message
+from experiments.check.subject import read_source
 from experiments.records.request import UsageError
 from gemm_ref import Problem
 from gemm_ref.build import BuildError
@@ -108,7 +108,6 @@ class Recording:
 
     @property
     def first(self) -> RecordedLaunch:
-        """The launch at the first of them."""
         return next(iter(self.probes.values()))
 
     def roles(self, structs: Container[str] = ()) -> list[str]:
@@ -201,13 +200,10 @@ class Recording:
 
 
 def record(unit: Unit, signature: Signature, element: str, template: str) -> tuple[Recording | None, str]:
-    """What the file's host code does with the kernel, and why it is not known if it is not.
-
-    Raises UsageError where the kernel itself does not compile.
-    """
+    """Returns what the host code does with the kernel, or why that is unknown. Raises UsageError."""
     places = {function: f"{file.name}:{line}" for function, file, line in unit.all_functions()}
     leading = syntax.callers(list(places), signature.name, unit.text)
-    texts = [source_text.read(file) for file in neighbours(unit.path)]
+    texts = [read_source(file) for file in neighbours(unit.path)]
     ways = calls.host_calls(leading, signature.name, element, unit.text, texts)
     if not ways:
         return None, "no host function of the file launches it" if not leading else (
@@ -238,12 +234,12 @@ def candidate_files(path: Path, kernel: str) -> Iterator[Path]:
 
     A header may need what the files that include it have before it, so these come first.
     """
-    text, own = source_text.read(path), path.resolve()
+    text, own = read_source(path), path.resolve()
     if path.suffix == ".cu" and syntax.callers(syntax.functions(text), kernel, text):
         yield path
     others, linked, declared = [], [], rf"__global__[^;{{}}]*\b{kernel}\s*\([^;{{}}]*\)\s*;"
     for file in neighbours(path):
-        other = source_text.read(file)
+        other = read_source(file)
         launches = re.search(rf"\b{kernel}\b", other) and syntax.callers(syntax.functions(other), kernel, other)
         if not launches and path.name not in other:
             continue
@@ -281,7 +277,6 @@ def _compact(text: str) -> str:
 
 
 def _possible_roles(record: RecordedLaunch, index: int, type_: str, problem: Problem) -> set[str]:
-    """All that a parameter may be by its value."""
     raw = record.arguments[index] if index < len(record.arguments) else b""
     if len(raw) not in (1, 2, 4, 8):
         return set()
