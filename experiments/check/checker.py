@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from experiments.check import cost, diagnose, faults, sizes
@@ -124,7 +124,7 @@ class Checker:
 
     def _choose_sizes(self) -> list[Problem]:
         """The sizes to try, by what the first block of a large problem does."""
-        seen = sizes.survey(self.subject)
+        seen = self.subject.survey or sizes.first_block(self.subject)[0]
         subject = self.subject = replace(self.subject, survey=seen, tile=seen.tile or self.subject.tile)
         found = sizes.choose(subject.tile, seen.slice, seen.depth)
         self._one_tile, self._slice = subject.nearest_problem(found.one), seen.slice
@@ -278,7 +278,9 @@ class Checker:
             if equal.right:
                 self.report.equal = diagnose.equal_sizes(self._is_right, base, cube)
                 self._add_reasons(diagnose.confused_sizes(self.report.equal))
-                self._try_ragged_equal()
+                side = max(self.subject.tile) + 3  # whether any ragged sizes do that are equal where they must
+                ragged = Problem(side, side + 2, side + 4).resized(**dict.fromkeys(self.report.equal.lower(), side))
+                self._try(self.subject.nearest_problem(ragged))
                 base = cube
             elif not equal.fault and not self.report.why:
                 self._trials.append(equal)
@@ -286,12 +288,6 @@ class Checker:
                     self._add_reasons(message(Why.IN_A_CUBE, side=cube.m, reason=reason))
         self._add_reasons(*diagnose.wrong_strides(self.subject))
         return None if whole.fault and base == whole.problem else base
-
-    def _try_ragged_equal(self) -> None:
-        """Ragged sizes that are equal where the kernel needs it: whether any will do."""
-        side = max(self.subject.tile) + 3
-        ragged = Problem(side, side + 2, side + 4)
-        self._try(self.subject.nearest_problem(ragged.resized(**{axis.lower(): side for axis in self.report.equal})))
 
     def _explain_needs(self, base: Problem) -> None:
         """Which size must be a multiple of what, and why the first one past a whole size is wrong."""
@@ -331,11 +327,7 @@ class Checker:
     def _find_least(self, equal: str) -> bool:
         """Finds the K from which on it is sound, as for rings of stages; False where a wrong run stays unexplained."""
         fitting = [trial for trial in self._trials if not trial.refusal and self.report.fits(trial.problem)]
-        bad = [
-            run.k
-            for run in self.report.verdicts
-            if run.outcome is not Outcome.REFUSED and not run.right and self.report.fits(run)
-        ]
+        bad = [run.k for run in self.report.verdicts if not run.right and self.report.fits(run) and not run.refused]
         shallow = max([*bad, *(trial.problem.k for trial in fitting if not self._is_clean(trial))], default=0)
         deep = [trial.problem for trial in fitting if self._is_clean(trial) and trial.problem.k > shallow]
         if not shallow or not deep or "K" in equal:
@@ -355,9 +347,9 @@ class Checker:
     # --- faults and cost -------------------------------------------------------------------------------------
 
     def _collect_faults(self) -> None:
-        for trial in self._trials:
-            self._add_limits(faults.unpromised(trial))
-        self._add_limits(faults.unused_reads(self._trials))
+        unpromised = [limit for trial in self._trials for limit in faults.unpromised(trial)]
+        for limit in (*unpromised, *faults.unused_reads(self._trials)):
+            self.report.limits += [limit] * (limit not in self.report.limits)
         self.report.faults = faults.merge_faults(self._trials, self._quote)
         for number, line, text in self.subject.warnings:
             if number == UNDEFINED_VALUE:
@@ -366,9 +358,6 @@ class Checker:
                 self.report.faults.append(fault)
             else:
                 self.report.notes.append(message(Note.COMPILER_WARNS, line=line, text=text))
-
-    def _add_limits(self, limits: Iterable[Message]) -> None:
-        self.report.limits += [limit for limit in limits if limit not in self.report.limits]
 
     def _quote(self, file: str, line: int) -> str:
         if file != self.subject.path.name:

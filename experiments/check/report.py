@@ -57,6 +57,10 @@ class Run:
         return self.outcome is Outcome.RIGHT
 
     @property
+    def refused(self) -> bool:
+        return self.outcome is Outcome.REFUSED
+
+    @property
     def kind(self) -> str:
         return f"{self.inputs.replace('_', '-')} inputs"
 
@@ -208,12 +212,12 @@ class Report:
 
     @property
     def word(self) -> Word:
-        ran = [run for run in self.decisive if run.outcome is not Outcome.REFUSED]
+        ran = [run for run in self.decisive if not run.refused]
         if not ran and not self.faults:
             return Word.REFUSED
         if not self.why and not self.faults and all(run.right for run in ran):
             return Word.SOUND
-        fitting = [run for run in self.verdicts if self.fits(run) and run.outcome is not Outcome.REFUSED]
+        fitting = [run for run in self.verdicts if self.fits(run) and not run.refused]
         faulty = {size for fault in self.faults for size in fault.sizes or [run.problem for run in fitting]}
         clean = all(run.right and run.problem not in faulty for run in fitting)
         return Word.PARTIAL if (self.needs or self.equal) and fitting and clean else Word.FAULTY
@@ -226,7 +230,7 @@ class Report:
     @property
     def headline(self) -> str:
         stored = f", with {self.assumed}" if self.assumed else ""
-        ran = [run for run in self.decisive if run.outcome is not Outcome.REFUSED]
+        ran = [run for run in self.decisive if not run.refused]
         wrong = [run for run in ran if not run.right]
         kinds = list(dict.fromkeys(fault.kind for fault in self.faults))
         match self.word:

@@ -43,9 +43,9 @@ def choose(tile: tuple[int, int], slice_: int, depth: int) -> Sizes:
     full depth are too much work, they are shallow, and fewer tiles are deep.
     """
     rows, columns = (side * cdiv(_MIN_SIDE, side) for side in tile)
-    shallow = _least_distinct(slice_ * cdiv(_SHALLOW, slice_), slice_, rows, columns)
+    shallow = least_distinct(slice_ * cdiv(_SHALLOW, slice_), slice_, rows, columns)
     wide = gemm_ref.Problem(3 * rows, (4 if 3 * rows != 4 * columns else 5) * columns, 0)
-    k = _least_distinct(depth, slice_, wide.m, wide.n)
+    k = least_distinct(depth, slice_, wide.m, wide.n)
     part = 2 * slice_ + 7 if slice_ <= _SHALLOW else slice_ + 7
     small = (gemm_ref.Problem(5, 3, 2), gemm_ref.Problem(1, 1, 1))
     one = gemm_ref.Problem(rows, columns, shallow)
@@ -53,12 +53,12 @@ def choose(tile: tuple[int, int], slice_: int, depth: int) -> Sizes:
         edges = gemm_ref.Problem(2 * rows + 3, 2 * columns + 5, max(part, 39))
         return Sizes(wide.resized(k=k), (edges, *small), one)
     deep = gemm_ref.Problem((2 if 2 * rows != columns else 3) * rows, columns, 0)
-    deep = deep.resized(k=_least_distinct(depth, slice_, deep.m, deep.n))
-    wide = wide.resized(k=_least_distinct(shallow, slice_, wide.m, wide.n))
+    deep = deep.resized(k=least_distinct(depth, slice_, deep.m, deep.n))
+    wide = wide.resized(k=least_distinct(shallow, slice_, wide.m, wide.n))
     return Sizes(deep, (wide, gemm_ref.Problem(rows + 3, columns + 5, max(part, 39)), *small), one)
 
 
-def _least_distinct(k: int, slice_: int, *others: int) -> int:
+def least_distinct(k: int, slice_: int, *others: int) -> int:
     """Returns the least number of whole slices from k on that is no other size."""
     while k in others:
         k += slice_
@@ -190,13 +190,8 @@ def _least_multiple(is_enough: Callable[[int], bool], has_time: Callable[[], boo
 # --- the first block ----------------------------------------------------------------------------------------------
 
 
-def survey(subject: Subject) -> Survey:
-    """Runs the first block alone, unless it ran; what it does not show gets common values."""
-    return subject.survey or first_block(subject)[0]
-
-
 def first_block(subject: Subject) -> tuple[Survey, Trial]:
-    """Returns what the first block does, and its run, with the result of that block alone."""
+    """Runs the first block alone. Returns what it does, with common values for what it does not show, and its run."""
     problem = subject.nearest_problem(gemm_ref.Problem(SIDE, SIDE, SIDE))
     seen = _Seen(problem)
     with ptx.first_block():

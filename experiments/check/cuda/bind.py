@@ -8,7 +8,6 @@ import re
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +19,6 @@ from experiments.check.cuda.compile import Unit, find_kernel
 from experiments.check.cuda.expressions import constants, numbers, split
 from experiments.check.cuda.host_code import calls, recorder, recording
 from experiments.check.cuda.kernel import CudaKernel
-from experiments.check.cuda.syntax import Signature
 from experiments.check.messages import Message, Note, message
 from experiments.check.subject import PLAIN, Options, Scales, read_source
 from experiments.records.request import UsageError
@@ -45,28 +43,22 @@ class Bound(NamedTuple):
     passed_sizes: set[str]  # those of M, N and K that it receives
 
 
-@dataclass(frozen=True)
 class KernelFile:
     """A kernel's file and the options, and what follows from them, each found once."""
 
-    path: Path  # as the user passes it
-    options: Options
-    folder: tempfile.TemporaryDirectory = field(
-        default_factory=lambda: tempfile.TemporaryDirectory(prefix="gemm-ladder-check-")
-    )
-
-    @functools.cached_property
-    def _declaration(self) -> tuple[Signature, Path, str]:
-        return find_kernel(self.path, self.options.kernel)
-
-    @property
-    def signature(self) -> Signature:
-        return self._declaration[0]
-
-    @property
-    def has_launch_options(self) -> bool:
-        """Whether the user specifies the whole launch."""
-        return bool(self.options.grid and self.options.block)
+    def __init__(self, path: Path, options: Options) -> None:
+        self.path, self.options = path, options  # the path as the user passes it
+        self.has_launch_options = bool(options.grid and options.block)  # the whole launch
+        self.signature, self._kernel_path, self._text = find_kernel(path, options.kernel)
+        self._folder = tempfile.TemporaryDirectory(prefix="gemm-ladder-check-")
+        includes = (f"-I{Path(folder).resolve()}" for folder in options.include)
+        self._flags = (*includes, *shlex.split(options.flags))
+        macros = (flag.removeprefix("-D") for flag in self._flags if flag.startswith("-D"))
+        self._defined = numbers([*options.define, *macros])
+        known = constants(self._text, self._defined)
+        reduced = parameters.reduced_constants(self.signature, known, self._text)
+        self._reduced = {name: value for name, value in reduced.items() if name not in self._defined}
+        self._unit = self._unit_of(path, None, self._flags)
 
     @functools.cached_property
     def block(self) -> tuple[str, ...]:
@@ -80,53 +72,24 @@ class KernelFile:
         except UsageError as error:
             return error
 
-    @functools.cached_property
-    def _flags(self) -> tuple[str, ...]:
-        return (*(f"-I{Path(path).resolve()}" for path in self.options.include), *shlex.split(self.options.flags))
-
-    @functools.cached_property
-    def _defined(self) -> dict[str, int]:
-        macros = (flag.removeprefix("-D") for flag in self._flags if flag.startswith("-D"))
-        return numbers([*self.options.define, *macros])
-
-    @functools.cached_property
-    def _reduced(self) -> dict[str, int]:
-        """Smaller values for constants of the source that are sizes and would take minutes."""
-        signature, _, text = self._declaration
-        passed = {*parameters.roles_by_name(signature.parameters), *(p.name for p in signature.template)}
-        axes = [axis for axis in parameters.SIZES if axis not in passed]
-        reduced = parameters.reduced_constants(axes, constants(text, self._defined), text)
-        return {name: value for name, value in reduced.items() if name not in self._defined}
-
-    def _unit(self, path: Path, linked: Path | None = None, flags: tuple[str, ...] | None = None) -> Unit:
-        unit = Unit(
-            path,
-            self._flags if flags is None else flags,
-            self.options.define,
-            Path(self.folder.name),
-            self.signature.name,
-            self._declaration[1],
-            linked,
-        )
-        for name, value in self._reduced.items():
-            unit.set_constant(name, value)
+    def _unit_of(self, path: Path, linked: Path | None, flags: tuple[str, ...]) -> Unit:
+        folder, name = Path(self._folder.name), self.signature.name
+        unit = Unit(path, flags, self.options.define, folder, name, self._kernel_path, linked)
+        for constant, value in self._reduced.items():
+            unit.set_constant(constant, value)
         return unit
-
-    @functools.cached_property
-    def unit(self) -> Unit:
-        return self._unit(self.path)
 
     @functools.cached_property
     def host_code(self) -> HostCode:
         """How a file of the project launches the kernel; not asked where the user specifies a grid or a block."""
-        best = HostCode(None, self.unit, parameters.type_aliases(self._declaration[2]))
+        best = HostCode(None, self._unit, parameters.type_aliases(self._text))
         failed, why = None, ""
         files = (
             () if self.options.grid or self.options.block else recording.candidate_files(self.path, self.signature.name)
         )
         for file in dict.fromkeys(itertools.islice(files, _MAX_FILES)):
             is_linked = file != self.path and self.path.resolve() not in headers.included(file, read_source(file))
-            unit = self._unit(file, self.path if is_linked else None, self.unit.flags)
+            unit = self._unit_of(file, self.path if is_linked else None, self._unit.flags)
             try:
                 best = best._replace(aliases={**best.aliases, **parameters.type_aliases(unit.text)})
                 found, why_not = recording.record(
@@ -157,9 +120,8 @@ class KernelFile:
     @functools.cached_property
     def bound(self) -> Bound:
         """The kernel with roles, types and sizes of its parameters. Raises UsageError where one is not known."""
-        signature, path, _ = self._declaration
-        options, (recorded, unit, aliases, _) = self.options, self.host_code
-        names = constants(self.unit.text, self._defined)
+        signature, options, (recorded, unit, aliases, _) = self.signature, self.options, self.host_code
+        names = constants(self._unit.text, self._defined)
         by_value = recorded.roles(calls.structs(unit.text)) if recorded else []
         by_size = bool(recorded and not recorded.ignores_sizes)
         roles = parameters.assign_roles(signature, options.args, by_value, by_size)
@@ -170,7 +132,7 @@ class KernelFile:
         dtypes = self._dtypes(roles, template, element)
         passed, fixed, is_square, notes = self._sizes(roles, template, names)
         kernel = CudaKernel(
-            path=path,
+            path=self._kernel_path,
             name=signature.name,
             tile=(1, 1),
             math=parameters.math_of(dtypes),
@@ -181,7 +143,7 @@ class KernelFile:
             plain=Scales(beta=1.0) if {"C", "D"} <= {*roles} and "BETA" not in roles else PLAIN,
             scalars=tuple(role for role in (*parameters.SCALARS, "BIAS") if role in roles),
             settings=tuple(notes),
-            folder=self.folder,
+            folder=self._folder,
             signature=signature,
             unit=unit,
             roles=roles,
@@ -204,8 +166,7 @@ class KernelFile:
         if recorded:
             text = recording.instance(recorded.first.entry, signature.name).removeprefix(signature.name)
             return [tuple(zip(declared, split(text[1:-1], angles=True), strict=False))]
-        path = self._declaration[1]
-        texts = [read_source(file) for file in (path, *recording.neighbours(path))]
+        texts = [read_source(file) for file in (self._kernel_path, *recording.neighbours(self._kernel_path))]
         known = functools.reduce(lambda found, text: constants(text, {}) | found, texts, dict(names))
         of_project = launch.template_instances(signature.name, declared, known, texts)
         common = launch.common_templates(declared, known, self._element(self.host_code.aliases))
@@ -216,14 +177,16 @@ class KernelFile:
 
     def _dtypes(self, roles: Sequence[str], template: launch.Template, element: str) -> dict[str, torch.dtype]:
         """The element type of each matrix, by its role; `element` of those that are in structs."""
-        recorded, name = self.host_code.recording, self.signature.name
         aliases = {**self.host_code.aliases, **{parameter.name: text for parameter, text in template}}
-        found = {
-            role: parameters.dtype_of(name, parameter.name, parameters.element_type(parameter.type, aliases))
-            for parameter, role in zip(self.signature.parameters, roles, strict=True)
-            if role in parameters.POINTERS and role != "NULL"
-        }
+        types, found = parameters.TYPES, {}
+        for parameter, role in zip(self.signature.parameters, roles, strict=True):
+            if role in parameters.POINTERS and role != "NULL":
+                if (text := parameters.element_type(parameter.type, aliases)) not in types:
+                    what = f"{parameter.name} of {self.signature.name} has the type {text}"
+                    raise UsageError(f"{what}: there are {', '.join(types)}")
+                found[role] = types[text]
         if parameters.HOST in roles:
+            recorded = self.host_code.recording
             mapped = recorder.tensor_map_types(recorded.first) if recorded else {}
             found = dict.fromkeys(parameters.MATRICES, parameters.TYPES[element]) | mapped | found
         return found if "C" in found else found | {"C": found["D"]}

@@ -256,7 +256,11 @@ class Unit:
             try:
                 text, output, entry = _compile_ptx(self, one if template else "")
             except UsageError as error:
-                raise (launch.explain_failed_template(one, guessed, error) if guessed else error) from error
+                if not guessed:
+                    raise
+                wanted = ", ".join(f"{parameter.type} {parameter.name}" for parameter, _ in guessed)
+                hint = f"{one} was guessed, and does not compile: tell its <{wanted}> with --template"
+                raise UsageError(f"{hint}\n{error}") from error
             return self._load(text, output, entry)
 
         return self._once(one, compile_instance)

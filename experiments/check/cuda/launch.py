@@ -240,12 +240,6 @@ def common_templates(
             yield values
 
 
-def explain_failed_template(instance: str, template: Template, error: UsageError) -> UsageError:
-    """Returns the error of an instance whose arguments were guessed and which does not compile."""
-    wanted = ", ".join(f"{parameter.type} {parameter.name}" for parameter, _ in template)
-    return UsageError(f"{instance} was guessed, and does not compile: tell its <{wanted}> with --template\n{error}")
-
-
 def fill_template(
     parameters: Sequence[Parameter], texts: Sequence[str], fallback: Callable[[Parameter], str] = lambda _: ""
 ) -> tuple[str, ...]:

@@ -248,10 +248,7 @@ def _complete_tiles(kernel: CudaKernel, seen: Survey) -> gemm_ref.Problem:
         return _cube(kernel, seen)
     m, n = (side * cdiv(_MIN_SIDE, side) for side in seen.tile or kernel.tile)
     n = 2 * n if n == m else n
-    k = seen.depth
-    while k in (m, n):
-        k += seen.slice
-    return kernel.nearest_problem(gemm_ref.Problem(m, n, k))
+    return kernel.nearest_problem(gemm_ref.Problem(m, n, sizes.least_distinct(seen.depth, seen.slice, m, n)))
 
 
 def _cube(kernel: CudaKernel, seen: Survey) -> gemm_ref.Problem:

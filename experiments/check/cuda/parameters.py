@@ -115,9 +115,10 @@ def size_constants(axes: Collection[str], constants: Mapping[str, int]) -> dict[
     return found
 
 
-def reduced_constants(axes: Collection[str], constants: Mapping[str, int], source: str) -> dict[str, int]:
-    """Returns values for constants that reduce sizes which would take minutes: of the size itself, or of a factor."""
-    found, named = {}, size_constants(axes, constants)
+def reduced_constants(signature: Signature, constants: Mapping[str, int], source: str) -> dict[str, int]:
+    """Returns smaller values for constants that are sizes, or factors of these, and would take minutes."""
+    passed = {*roles_by_name(signature.parameters), *(parameter.name for parameter in signature.template)}
+    found, named = {}, size_constants([axis for axis in SIZES if axis not in passed], constants)
     for axis, name in named.items():
         axis = axis if len(named) > 1 else "M"  # a single one may be all three
         defined = re.search(rf"(?:\bdefine\s+{name}\b|\b{name}\s*=)([^;,\n]+)", source)
@@ -250,13 +251,6 @@ def math_of(types: Mapping[str, torch.dtype]) -> str:
     if types["A"] != types["B"]:
         raise UsageError(f"A is of {types['A']} and B of {types['B']}: they must be of one type")
     return _MATHS.get(types["A"], "fp32")
-
-
-def dtype_of(kernel: str, name: str, type_: str) -> torch.dtype:
-    """Raises UsageError for a type that is none of TYPES."""
-    if type_ not in TYPES:
-        raise UsageError(f"{name} of {kernel} has the type {type_}: there are {', '.join(TYPES)}")
-    return TYPES[type_]
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,13 @@ def uncounted(monkeypatch):
 
 @pytest.fixture
 def run_text(tmp_path, uncounted):
-    """`run_text(text, sizes, kernel="multiply")`: the report on a file of this text, in a project of its own."""
+    """`run_text(text, sizes, kernel="multiply")`: the report on this text, in a project with other `files`."""
 
-    def run(text: str, sizes=SIZE, **options):
-        path = tmp_path / "project" / "src" / "kernel.cu"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    def run(text: str, sizes=SIZE, files=(), **options):
+        for name, content in {**dict(files), "src/kernel.cu": text}.items():
+            path = tmp_path / "project" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
         return check_file(path, sizes, **options)
 
     return run

@@ -10,12 +10,6 @@ from experiments.check.subject import Options
 from experiments.selection import make_request
 
 SIGNATURE = "(const float* A, const float* B, float* C, int M, int N, int K)"
-SUM = """int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
-  if (row >= {m} || col >= {n}) return;
-  float sum = 0;
-  for (int k = 0; k < {k}; ++k) sum += {product};
-  {store};
-"""
 SOUND = """
 __global__ void mine(const float* A, const float* B, float* C, int M, int N, int K) {
     int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
@@ -26,6 +20,20 @@ __global__ void mine(const float* A, const float* B, float* C, int M, int N, int
 }
 """
 SIZE = ("19x21x5",)
+
+
+def kernel_body(product: str, store="C[row * N + col] = sum", m="M", n="N", k="K") -> str:
+    """The body of a kernel in which each thread sums `product` over k."""
+    return f"""int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= {m} || col >= {n}) return;
+  float sum = 0;
+  for (int k = 0; k < {k}; ++k) sum += {product};
+  {store};
+"""
+
+
+PRODUCT = kernel_body("A[row * K + k] * B[k * N + col]")
+MULTIPLY = f"__global__ void multiply{SIGNATURE} {{ {PRODUCT} }}\n"
 
 
 def codes(messages: Iterable[Message]) -> list:

@@ -10,24 +10,21 @@ from experiments.check.cuda.compile import Unit
 from experiments.check.messages import Note
 from experiments.check.subject import Options
 from experiments.records.request import UsageError
-from tests.experiments.check.helpers import SIGNATURE, SIZE, SUM, check_file, values
+from tests.experiments.check.helpers import MULTIPLY, SIGNATURE, SIZE, check_file, kernel_body, values
 
 BODY = """{
   int row = blockIdx.y * T + threadIdx.y, col = blockIdx.x * T + threadIdx.x;
   float sum = 0;
-  for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col];
+  if (row < M && col < N) for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col];
   if (row < M && col < N) C[row * N + col] = sum;
 }
 """
-BODY = BODY.replace("for (int k = 0; k < K", "if (row < M && col < N) for (int k = 0; k < K")
 KERNEL = f"__global__ void multiply{SIGNATURE} {BODY}"
 
 
-def test_headers_that_are_not_here(run_text, tmp_path):
+def test_headers_that_are_not_here(run_text):
     """One of the project is found where it lies, others are stood in for, and what still fails is left out."""
-    header = tmp_path / "project" / "include" / "tile.h"
-    header.parent.mkdir(parents=True)
-    header.write_text("constexpr int T = 16;\nconstexpr int twice(int x) { return 2 * x; }\n", encoding="utf-8")
+    header = "constexpr int T = 16;\nconstexpr int twice(int x) { return 2 * x; }\n"
     found = run_text(
         f"""#include "tile.h"
 #include <cublas_v2.h>
@@ -41,7 +38,8 @@ int compare(float* a, float* b, float* c, int n) {{
   return cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_T, n, n, n, &one, a, n, b, n, &one, c, n);
 }}
 int main(int argc, char** argv) {{ of_nobody::Matrix m(argc); return m.rows(); }}
-"""
+""",
+        files={"include/tile.h": header},
     )
     assert found.sound
     headers = "cublas_v2.h, helper_cuda.h, of_nobody/matrix.hpp"
@@ -50,11 +48,9 @@ int main(int argc, char** argv) {{ of_nobody::Matrix m(argc); return m.rows(); }
 
 
 @pytest.mark.parametrize("top", [".git/HEAD", "LICENSE", "CMakeLists.txt"])
-def test_a_header_at_the_top_of_a_project_whose_folders_have_a_readme(run_text, tmp_path, top):
-    for name in (top, "src/README.md" if top != "CMakeLists.txt" else "src/Makefile", "common/tiles/side.h"):
-        (tmp_path / "project" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "project" / name).write_text("#define T 16\n", encoding="utf-8")
-    assert run_text(f"#include <side.h>\n{KERNEL}").sound
+def test_a_header_at_the_top_of_a_project_whose_folders_have_a_readme(run_text, top):
+    names = (top, "src/README.md" if top != "CMakeLists.txt" else "src/Makefile", "common/tiles/side.h")
+    assert run_text(f"#include <side.h>\n{KERNEL}", files=dict.fromkeys(names, "#define T 16\n")).sound
 
 
 def test_a_kernel_that_does_not_compile_is_told_with_what_is_missing(run_text):
@@ -73,19 +69,16 @@ def test_flags_reach_the_compiler(run_text):
 
 
 @pytest.mark.parametrize(
-    ("head", "options"),
+    "head",
     [
-        (f"template <int T>\n__launch_bounds__(T * T) __global__ void multiply{SIGNATURE}", {"template": "16"}),
-        (f"template <int T> void __global__ multiply{SIGNATURE}", {"template": "16"}),
-        (
-            f"template <int T> __global__ void __cluster_dims__(((T + 15) / 16), 1, 1) multiply{SIGNATURE}",
-            {"template": "16"},
-        ),
+        "\n__launch_bounds__(T * T) __global__ void",
+        "void __global__",
+        "__global__ void __cluster_dims__(((T + 15) / 16), 1, 1)",
     ],
     ids=["bounds", "void_first", "cluster"],
 )
-def test_what_may_stand_around_global(run_text, head, options):
-    assert run_text(f"{head} {BODY}", **options).sound
+def test_what_may_stand_around_global(run_text, head):
+    assert run_text(f"template <int T> {head} multiply{SIGNATURE} {BODY}", template="16").sound
 
 
 def test_an_instance_of_several(run_text):
@@ -120,7 +113,7 @@ def test_the_size_that_is_left():
 def test_a_main_is_run_once_and_its_launch_carried_over(run_text):
     """The names of sizes say what they are, one is in the grid alone, and the program would fail after its launch."""
     product, store = "A[row * wA + k] * B[k * wB + col]", "C[row * wB + col] = sum"
-    body = SUM.format(m=1 << 20, n="wB", k="wA", product=product, store=store)
+    body = kernel_body(product, m=1 << 20, n="wB", k="wA", store=store)
     found = run_text(
         f"""#include <cstdlib>
 __global__ void multiply(float* C, float* A, float* B, int wA, int wB) {{ {body} }}
@@ -144,7 +137,8 @@ int main(int argc, const char** argv) {{
 
 def test_sizes_that_are_constants_of_the_source(tmp_path):
     """They are not what is called M and N, which are a tile's; smaller ones stand in their places."""
-    path = tmp_path / "kernel.cu"
+    path, store = tmp_path / "kernel.cu", "C[row * N_SIZE + col] = sum"
+    body = kernel_body("A[row * K_SIZE + k] * B[k * N_SIZE + col]", store, m="M_GLOBAL", n="N_SIZE", k="K_SIZE")
     path.write_text(
         f"""#define M 16
 #define N 8
@@ -152,16 +146,7 @@ def test_sizes_that_are_constants_of_the_source(tmp_path):
 #define M_GLOBAL (M * M_TILES)  // the rows
 const int N_TILES = 96, N_SIZE = N * N_TILES;
 const int K_SIZE = 576;
-__global__ void multiply(const float* A, const float* B, float* C) {{
-  {
-            SUM.format(
-                m="M_GLOBAL",
-                n="N_SIZE",
-                k="K_SIZE",
-                product="A[row * K_SIZE + k] * B[k * N_SIZE + col]",
-                store="C[row * N_SIZE + col] = sum",
-            )
-        } }}"""
+__global__ void multiply(const float* A, const float* B, float* C) {{ {body} }}"""
     )
     kernel = open_file(path, Options(grid="N_TILES,M_TILES", block="8,16"))
     assert kernel.fixed == {"m": 256, "n": 128, "k": 192}
@@ -171,7 +156,7 @@ __global__ void multiply(const float* A, const float* B, float* C) {{
 def test_half_in_float_out_and_b_by_columns(run_text):
     """A template of the type, launched by a function that PyTorch calls, which gives it a C of its own."""
     product = "float(A[row * K + k]) * float(B[col * K + k])"
-    body = SUM.format(m="M", n="N", k="K", product=product, store="C[row * N + col] = sum")
+    body = kernel_body(product)
     found = run_text(
         f"""#include <cuda_fp16.h>
 #include <torch/extension.h>
@@ -194,7 +179,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("linear", &linear, "C"); }}
 def test_a_separate_result_and_what_each_size_launches(run_text):
     """D = alpha A B + beta C, in one of two instances, by size."""
     product, store = "A[row * lda + k] * B[k * N + col]", "D[row * N + col] = alpha * sum + beta * C[row * N + col]"
-    body = SUM.format(m="M", n="N", k="K", product=product, store=store)
+    body = kernel_body(product, store=store)
     found = run_text(
         f"""
 template <int T> __global__ void multiply(int M, int N, int K, float alpha, const float* A, int lda, const float* B,
@@ -211,13 +196,11 @@ void start(int M, int N, int K, const E* alpha, E* A, E* B, const E* beta, E* C,
     assert found.sound
 
 
-ROWS = SUM.format(m="M", n="N", k="K", product="A[row * K + k] * B[k * N + col]", store="C[row * N + col] = sum")
-MULTIPLY = f"__global__ void multiply{SIGNATURE} {{ {ROWS} }}\n"
 START = "multiply<<<dim3((n + 7) / 8, (m + 3) / 4), dim3(8, 4)>>>(a, b, c, m, n, k);"
 GRID = "grid (cdiv(N, 8), cdiv(M, 4)), block (8, 4)"
 
 
-def test_structs_by_value_in_a_header_that_needs_what_includes_it(run_text, tmp_path):
+def test_structs_by_value_in_a_header_that_needs_what_includes_it(uncounted, tmp_path):
     """The types of the file that includes it, a struct that host code fills, and host code that is too old."""
     kernel = """#pragma once
 void print() { cudaDeviceProp device; cudaGetDeviceProperties(&device, 0); printf("%d", device.clockRate); }
@@ -250,11 +233,9 @@ void product(Matrix a, Matrix b, Matrix c) {
       on_device(a), on_device(b), target);
 }
 """
-    folder = tmp_path / "project" / "src"
-    folder.mkdir(parents=True)
-    (folder / "main.cu").write_text(main, encoding="utf-8")
-    header = folder / "multiply.cuh"
+    header = tmp_path / "multiply.cuh"
     header.write_text(kernel, encoding="utf-8")
+    (tmp_path / "main.cu").write_text(main, encoding="utf-8")
     found = check_file(header, SIZE, kernel="multiply")
     assert found.sound and found.how == "multiply(A, B, C), grid (cdiv(N, 8), cdiv(M, 8)), block (8, 8)"
     recorded = values(found.notes, Note.LAUNCH_RECORDED)
@@ -380,9 +361,7 @@ void start(int which, const unsigned char* a, const unsigned char* b, Word* c, i
 
 def test_a_kernel_that_is_linked_with_what_launches_it_by_a_number(run_text, tmp_path):
     """Bytes without a sign, whole alpha and beta; what another kernel alone needs is not compiled."""
-    (tmp_path / "project" / "src").mkdir(parents=True)
-    (tmp_path / "project" / "src" / "start.cu").write_text(LINKED, encoding="utf-8")
-    found = run_text(BYTES.format(head=HELPER), kernel="products")
+    found = run_text(BYTES.format(head=HELPER), files={"src/start.cu": LINKED}, kernel="products")
     assert found.sound and values(found.notes, Note.LAUNCH_RECORDED)["assumed"] == " with which = 7"
     path = tmp_path / "project" / "src" / "kernel.cu"
     given = Unit(path, (), (), tmp_path, "products", path).compose()

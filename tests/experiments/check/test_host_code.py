@@ -6,10 +6,8 @@ import pytest
 
 from experiments.check.messages import Note, Why
 from experiments.records.request import UsageError
-from tests.experiments.check.helpers import SIGNATURE, SUM, codes, values
+from tests.experiments.check.helpers import MULTIPLY, PRODUCT, SIGNATURE, codes, kernel_body, values
 
-PRODUCT = SUM.format(m="M", n="N", k="K", product="A[row * K + k] * B[k * N + col]", store="C[row * N + col] = sum")
-MULTIPLY = f"__global__ void multiply{SIGNATURE} {{ {PRODUCT} }}\n"
 ALLOCATED = "float *a, *b, *c; cudaMalloc(&a, 4 * M * K), cudaMalloc(&b, 4 * K * N), cudaMalloc(&c, 4 * M * N);"
 
 
@@ -31,7 +29,7 @@ def test_a_grid_of_numbers_is_for_the_sizes_of_its_program(run_text, sizes, grid
 
 def test_sizes_called_m_n_and_p(run_text):
     """A is of m x n, and B of n x p."""
-    body = SUM.format(m="m", n="p", k="n", product="A[row * n + k] * B[k * p + col]", store="C[row * p + col] = sum")
+    body = kernel_body("A[row * n + k] * B[k * p + col]", m="m", n="p", k="n", store="C[row * p + col] = sum")
     found = run_text(
         f"__global__ void multiply(const float* A, const float* B, float* C, int m, int n, int p) {{ {body} }}\n"
         "int main() { int m = 1024, n = 1024, p = 1024; float *a, *b, *c;\n"
@@ -68,7 +66,7 @@ def test_a_launcher_whose_template_has_defaults_before_what_has_none(run_text):
 
 def test_the_bytes_of_a_row(run_text):
     product, store = "A[row * (pitchA / 4) + k] * B[k * (pitchB / 4) + col]", "C[row * (pitchC / 4) + col] = sum"
-    body = SUM.format(m="M", n="N", k="K", product=product, store=store)
+    body = kernel_body(product, store=store)
     parameters = "float* A, float* B, float* C, int M, int N, int K, size_t pitchA, size_t pitchB, size_t pitchC"
     found = run_text(
         f"__global__ void multiply({parameters}) {{ {body} }}\n"
@@ -81,7 +79,7 @@ def test_the_bytes_of_a_row(run_text):
 def test_numbers_that_nothing_tells_are_asked_for_where_the_result_is_wrong(run_text):
     """Names say what one of its sizes is, and the launcher is given 1 for the others."""
     product, store = "A[row * depth + k] * B[k * N + col]", "C[row * N + col] = sum"
-    body = SUM.format(m="pages * lines", n="N", k="depth", product=product, store=store)
+    body = kernel_body(product, m="pages * lines", k="depth", store=store)
     parameters = "const float* A, const float* B, float* C, int pages, int lines, int depth, int N"
     with pytest.raises(
         UsageError, match=r"what is pages = 1 and what is lines = 1 and what is depth = 1\? multiply is"

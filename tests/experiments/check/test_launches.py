@@ -7,12 +7,12 @@ import pytest
 from experiments.check.faults import FaultKind
 from experiments.check.messages import Note
 from experiments.records.request import UsageError
-from tests.experiments.check.helpers import SUM, codes, values
+from tests.experiments.check.helpers import codes, kernel_body, values
 
 
 def test_a_square_kernel_that_nobody_launches(run_text):
     """The arrays say how many threads a block has."""
-    body = SUM.format(m="n", n="n", k="n", product="A[row * n + k] * B[k * n + col]", store="C[row * n + col] = sum")
+    body = kernel_body("A[row * n + k] * B[k * n + col]", m="n", n="n", k="n", store="C[row * n + col] = sum")
     found = run_text(
         "#define T 8\n"
         f"__global__ void multiply(float* A, float* B, float* C, int n) {{ __shared__ float s[T][T]; {body} }}"
@@ -22,7 +22,7 @@ def test_a_square_kernel_that_nobody_launches(run_text):
 
 def test_a_lambda_for_the_gpu(run_text):
     """Which nvcc takes with an option that it names."""
-    body = SUM.format(m="M", n="N", k="K", product="term(row, col, k)", store="C[row * N + col] = sum")
+    body = kernel_body("term(row, col, k)")
     term = "auto term = [=] __device__(int row, int col, int k) { return A[row * K + k] * B[k * N + col]; };"
     found = run_text(f"__global__ void multiply(float* A, float* B, float* C, int M, int N, int K) {{ {term} {body} }}")
     assert found.sound
@@ -30,7 +30,7 @@ def test_a_lambda_for_the_gpu(run_text):
 
 def test_a_size_that_a_function_of_main_reads(run_text):
     """Beside a number that is no size."""
-    body = SUM.format(m="n", n="n", k="n", product="a[row * n + k] * b[k * n + col]", store="c[row * n + col] = sum")
+    body = kernel_body("a[row * n + k] * b[k * n + col]", m="n", n="n", k="n", store="c[row * n + col] = sum")
     found = run_text(
         f"""#include <cstdio>
 #include <cstdlib>
@@ -80,7 +80,7 @@ def test_types_of_its_own_names_and_equal_sizes_in_another_order(run_text):
 
 def test_a_side_and_the_length_of_rows(run_text):
     at = "a[row * stride + k] * b[k * stride + col]"
-    body = SUM.format(m="size", n="size", k="size", product=at, store="c[row * stride + col] = sum")
+    body = kernel_body(at, m="size", n="size", k="size", store="c[row * stride + col] = sum")
     found = run_text(
         f"__global__ void multiply(const float* a, const float* b, float* c, int size, int stride) {{ {body} }}"
     )
@@ -102,7 +102,7 @@ def test_sizes_in_another_order_and_a_side_that_nobody_tells(run_text):
 
 
 def test_two_tensors_of_any_name_and_the_product_that_is_returned(run_text):
-    body = SUM.format(m="m", n="n", k="k", product="x[row * k + i] * y[i * n + col]", store="z[row * n + col] = sum")
+    body = kernel_body("x[row * k + i] * y[i * n + col]", m="m", n="n", k="k", store="z[row * n + col] = sum")
     found = run_text(
         "#include <torch/torch.h>\n"
         "__global__ void multiply(const float* x, const float* y, float* z, int m, int k, int n) {"
@@ -146,12 +146,10 @@ __global__ void ring(const float* A, const float* B, float* C, int M, int N, int
 """
 
 
-def test_a_ring_that_nobody_launches_and_that_needs_a_least_k(run_text, tmp_path):
+def test_a_ring_that_nobody_launches_and_that_needs_a_least_k(run_text):
     """The template from constants of the project; `texture`, which toolkits lack now, is left out."""
-    (tmp_path / "project" / "src").mkdir(parents=True)
-    sizes = "const int BM = 16, BN = 16, BK = 32, BLOCK_SIZE = 64;\n"
-    (tmp_path / "project" / "src" / "others.cu").write_text(sizes, encoding="utf-8")
-    found = run_text("texture<float, 2> unused;\n" + RING, sizes=())
+    others = "const int BM = 16, BN = 16, BK = 32, BLOCK_SIZE = 64;\n"
+    found = run_text("texture<float, 2> unused;\n" + RING, sizes=(), files={"src/others.cu": others})
     assert "ring<16, 16, 32, 64>" in found.how and "grid (cdiv(N, 16), cdiv(M, 16)), block (64)" in found.how
     assert found.headline.startswith("right for M, N % 16 and K % 32 and K >= 64; elsewhere")
     assert Note.LAUNCH_TRIED in codes(found.notes)
@@ -178,15 +176,11 @@ template <Number T, int SIDE> struct Launcher {
 """
 
 
-def test_a_launcher_in_a_template_of_a_class(run_text, tmp_path):
+def test_a_launcher_in_a_template_of_a_class(run_text):
     """Another file has what the template is instantiated with; C++20, and B is a tensor of N x K."""
-    body = SUM.format(
-        m="MM", n="NN", k="KK", product="a[row * KK + k] * b[col * KK + k]", store="c[row * NN + col] = sum"
-    )
-    (tmp_path / "project" / "src").mkdir(parents=True)
+    body = kernel_body("a[row * KK + k] * b[col * KK + k]", m="MM", n="NN", k="KK", store="c[row * NN + col] = sum")
     calls = "auto made = project::Launcher<float, 8>::run(x, y);\n"
-    (tmp_path / "project" / "src" / "calls.cu").write_text(calls, encoding="utf-8")
-    found = run_text(LAUNCHER.replace("BODY", body))
+    found = run_text(LAUNCHER.replace("BODY", body), files={"src/calls.cu": calls})
     assert found.sound and "multiply<float, 8>(a, b, c, MM = M, NN = N, KK = K)" in found.how
     assert found.how.endswith("grid (cdiv(N, 8), cdiv(M, 8)), block (8, 8), B stored as N x K")
     assert values(found.notes, Note.LAUNCH_RECORDED)["function"] == "run"
@@ -222,7 +216,7 @@ def test_a_block_of_one_warp_with_flags_that_are_off(run_text):
     assert found.headline.startswith("right for M, N % 16 and K % 32; elsewhere")
 
 
-OWN = """
+OWN = """#include <cstdlib>
 {kernel}
 #define EDGE 2048
 void on_the_host(float* c, int n) {{
@@ -242,18 +236,8 @@ int main(int argc, char** argv) {{
 
 def test_a_sum_with_c_whose_rows_lie_along_x(run_text):
     """D = A B + C; its program has one size for all three, which does not tell M from N in the grid."""
-    body = SUM.format(
-        m="N",
-        n="M",
-        k="K",
-        product="A[col * K + k] * B[k * N + row]",
-        store="D[col * N + row] = sum + C[col * N + row]",
-    )
-    kernel = (
-        "#include <cstdlib>\n__global__ void add(float* A, float* B, float* C, float* D, int M, int N, int K) {"
-        + body
-        + "}"
-    )
+    body = kernel_body("A[col * K + k] * B[k * N + row]", "D[col * N + row] = sum + C[col * N + row]", m="N", n="M")
+    kernel = f"__global__ void add(float* A, float* B, float* C, float* D, int M, int N, int K) {{ {body} }}"
     launch = "add<<<dim3(EDGE / 8, EDGE / 4), dim3(8, 4)>>>(a, b, c, d, EDGE, EDGE, EDGE)"
     found = run_text(OWN.format(kernel=kernel, launch=launch), sizes=("19x21x5", "8x64x16"))
     assert found.sound and found.how.endswith("grid (cdiv(M, 8), cdiv(N, 4)), block (8, 4)")
@@ -261,17 +245,11 @@ def test_a_sum_with_c_whose_rows_lie_along_x(run_text):
 
 def test_a_constant_that_is_every_size(run_text):
     """The kernel is told K alone, and uses a constant for what it multiplies by."""
-    body = SUM.format(
-        m="WIDE", n="WIDE", k="K", product="A[row * WIDE + k] * B[k * WIDE + col]", store="C[row * WIDE + col] = sum"
-    )
-    kernel = (
-        "#include <cstdlib>\nconst int N = 8192;\n#define WIDE N\n"
-        "__global__ void fixed(float* A, float* B, float* C, int K) {" + body + "}"
-    )
-    text = OWN.format(kernel=kernel, launch="fixed<<<dim3(N / 32, N / 32), dim3(32, 32)>>>(a, b, c, N)").replace(
-        "EDGE", "N"
-    )
-    found = run_text(text.replace("#define N 2048", ""), sizes=())
+    body = kernel_body("A[row * WIDE + k] * B[k * WIDE + col]", m="WIDE", n="WIDE", store="C[row * WIDE + col] = sum")
+    kernel = "const int N = 8192;\n#define WIDE N\n"
+    kernel += f"__global__ void fixed(float* A, float* B, float* C, int K) {{ {body} }}"
+    text = OWN.format(kernel=kernel, launch="fixed<<<dim3(N / 32, N / 32), dim3(32, 32)>>>(a, b, c, N)")
+    found = run_text(text.replace("#define EDGE 2048", "").replace("EDGE", "N"), sizes=())
     assert found.sound and found.fixed == {"m": 256, "n": 256, "k": 256}
 
 

@@ -135,12 +135,6 @@ def test_matching_barriers_in_two_branches_are_a_note(report):
     assert found.sound and codes(found.limits) == [Limit.NOT_PROMISED]
 
 
-def test_what_is_right_where_two_sizes_are_equal(report):
-    found = report(kernel(SUM, STORE % "sum"), grid="cdiv(M,16),cdiv(N,16)")
-    assert found.word is Word.PARTIAL and found.headline.startswith("right for M = N; elsewhere")
-    assert values(found.why, Why.GRID_EXCHANGED) == {"grid": "cdiv(N,16),cdiv(M,16)"}
-
-
 RING = """
 #define DEPTH 5
 __global__ void k(const float* A, const float* B, float* C, int M, int N, int K) {
@@ -166,7 +160,7 @@ def test_a_ring_is_gone_round(report, tmp_path):
     """One whose slices are never held back is right until the first of its buffers is filled again."""
     late = RING.replace("__syncthreads();", "if (k0 < 64) __syncthreads();")
     assert report(RING).sound
-    assert sizes.survey(open_file(tmp_path / "kernel.cu", Options(**SHAPE))) == Survey((16, 16), 16, 128)
+    assert sizes.first_block(open_file(tmp_path / "kernel.cu", Options(**SHAPE)))[0] == Survey((16, 16), 16, 128)
     assert {fault.kind for fault in report(late).faults} == {FaultKind.RACE}
 
 
@@ -181,19 +175,6 @@ def test_what_is_stored_by_columns_is_said_first(report):
     found = report(kernel(by_columns, STORE % "sum"))
     assert found.sound and found.headline.startswith("sound, with B stored as N x K: ")
     assert report(kernel(by_columns, STORE % "sum"), layout="B=KxN").word is Word.FAULTY
-
-
-def test_sizes_that_must_be_equal_and_whole(report):
-    """The grid's axes exchanged, and no guards; one whose barrier is missing is not excused by equal sizes."""
-    whole = SUM.removeprefix("if (row < M && col < N) ")
-    stored = (STORE % "sum").removeprefix("if (row < M && col < N) ")
-    found = report(kernel(whole, stored), grid="M/16,N/16")
-    assert found.headline.startswith("right for M = N % 16, any K; elsewhere")
-    alone = "void k(const float* A, const float* B, float* C, int N) { int M = N, K = N;"
-    square = kernel(whole, stored).replace(
-        "void k(const float* A, const float* B, float* C, int M, int N, int K) {", alone
-    )
-    assert report(square, grid="N/16,N/16").headline.startswith("right for M = N = K % 16; elsewhere")
 
 
 def test_a_bias_is_drawn(report):
@@ -242,25 +223,6 @@ def test_c_times_a_zero_of_the_source(report):
     assert report(kernel(SUM, STORE % "sum + C[(size_t)row * N + col]"), "33x17x9").word is Word.FAULTY
 
 
-def test_sizes_that_must_be_whole_with_alpha(report):
-    """What is found without alpha is right with it, too."""
-    whole = SUM.removeprefix("if (row < M && col < N) ")
-    stored = (STORE % "alpha * sum").removeprefix("if (row < M && col < N) ")
-    found = report(kernel(whole, stored, more=", float alpha"), grid="M/16,N/16")
-    assert found.headline.startswith("right for M = N % 16, any K; elsewhere")
-
-
-def test_a_size_that_is_fixed_is_not_any(report):
-    text = """#define M 1
-__global__ void k(const float* A, const float* B, float* C, int N, int K) {
-    float sum = 0;
-    for (int i = 0; i < K; ++i) sum += A[i] * B[(size_t)(blockIdx.x * 16 + threadIdx.x) * K + i];
-    C[blockIdx.x * 16 + threadIdx.x] = sum;
-}"""
-    found = report(text, block="16", grid="cdiv(N,16)")
-    assert found.headline.startswith("right for N % 16, any K, with B stored as N x K; elsewhere")
-
-
 def test_sizes_that_are_not_refused_are_looked_for(report):
     """A kernel that its assertion keeps from ragged sizes, and that leaves out what is past its slices of 16."""
     summed = SUM.replace("i < K", "i < K / 16 * 16")
@@ -269,6 +231,18 @@ def test_sizes_that_are_not_refused_are_looked_for(report):
     assert found.word is Word.PARTIAL and "K % 16" in found.headline
 
 
+WHOLE, STORE_WHOLE = (text.removeprefix("if (row < M && col < N) ") for text in (SUM, STORE))
+SQUARE = kernel(WHOLE, STORE_WHOLE % "sum").replace("int M, int N, int K) {", "int N) { int M = N, K = N;")
+ROW = """#define M 1
+__global__ void k(const float* A, const float* B, float* C, int N, int K) {
+    float sum = 0;
+    for (int i = 0; i < K; ++i) sum += A[i] * B[(size_t)(blockIdx.x * 16 + threadIdx.x) * K + i];
+    C[blockIdx.x * 16 + threadIdx.x] = sum;
+}"""
+RENAMED = kernel(
+    "if (row < M && col < K) for (int i = 0; i < N; ++i) sum += A[row * N + i] * B[i * K + col];",
+    "if (row < M && col < K) C[row * K + col] = sum;",
+)  # A of m x n and B of n x k
 EVEN = """
 __shared__ float a[16][240]; for (int slice = 0; slice < K / 8; ++slice) {
   if (threadIdx.x < 8) a[threadIdx.y][threadIdx.x] = A[(size_t)row * K + slice * 8 + threadIdx.x];
@@ -277,26 +251,30 @@ __shared__ float a[16][240]; for (int slice = 0; slice < K / 8; ++slice) {
   __syncthreads(); }
 C[(size_t)row * N + col] = sum;
 """  # an even number of slices, of which the first K that is tried has 17
+# Text, grid and beginning of the headline. The axes of some grids are exchanged.
+HEADLINES = {
+    "two equal": (kernel(SUM, STORE % "sum"), "cdiv(M,16),cdiv(N,16)", "right for M = N; elsewhere"),
+    "equal and whole": (kernel(WHOLE, STORE_WHOLE % "sum"), "M/16,N/16", "right for M = N % 16, any K; elsewhere"),
+    "square and whole": (SQUARE, "N/16,N/16", "right for M = N = K % 16; elsewhere"),
+    "whole with alpha": (
+        kernel(WHOLE, STORE_WHOLE % "alpha * sum", more=", float alpha"),
+        "M/16,N/16",
+        "right for M = N % 16, any K; elsewhere",
+    ),
+    "fixed": (ROW, "cdiv(N,16)", "right for N % 16, any K, with B stored as N x K; elsewhere"),
+    "other names": (RENAMED, "cdiv(K,16),cdiv(M,16)", "sound, with its (M, N, K) being (M, K, N)"),
+    "right where sizes differ": (kernel(EVEN), SHAPE["grid"], "right for M, N, K % 16; elsewhere"),
+    "equal beside whole": (kernel(EVEN), "M/16,N/16", "right for M = N % 16 and K % 16; elsewhere"),
+}
 
 
-def test_sizes_that_differ_and_are_right_need_not_be_equal(report):
-    """Not M = K, though a cube is right."""
-    found = report(kernel(EVEN))
-    assert found.headline.startswith("right for M, N, K % 16; elsewhere") and not found.equal
-
-
-def test_two_sizes_that_must_be_equal_beside_a_third_that_must_be_whole(report):
-    """The grid's axes exchanged as well: not M = N = K, though a cube is right."""
-    found = report(kernel(EVEN), grid="M/16,N/16")
-    assert found.equal == "MN" and found.headline.startswith("right for M = N % 16 and K % 16; elsewhere")
-
-
-def test_sizes_that_are_called_by_other_names(report):
-    """A of m x n and B of n x k."""
-    summed = "if (row < M && col < K) for (int i = 0; i < N; ++i) sum += A[row * N + i] * B[i * K + col];"
-    stored = "if (row < M && col < K) C[row * K + col] = sum;"
-    found = report(kernel(summed, stored), grid="cdiv(K,16),cdiv(M,16)")
-    assert found.headline.startswith("sound, with its (M, N, K) being (M, K, N)")
+@pytest.mark.parametrize("case", HEADLINES)
+def test_what_sizes_must_be(report, case):
+    text, grid, headline = HEADLINES[case]
+    found = report(text, grid=grid, block="16" if case == "fixed" else "16,16")
+    assert found.headline.startswith(headline)
+    if case == "two equal":
+        assert values(found.why, Why.GRID_EXCHANGED) == {"grid": "cdiv(N,16),cdiv(M,16)"}
 
 
 @pytest.mark.parametrize("tile, slice_", [((49, 64), 8), ((64, 128), 500)])
@@ -317,7 +295,7 @@ def test_a_block_that_has_whole_rows_of_c_is_not_run_to_its_end(tmp_path):
     )
     subject = open_file(path, Options(block="64", grid="cdiv(N,64)"))
     with ptx.watched(clock := Clock()):
-        seen = sizes.survey(subject)
+        seen = sizes.first_block(subject)[0]
     assert seen.walks and seen.tile == (64, 1) and clock.instructions < 512 * 512
     assert sizes.squared(seen.tile, seen.slice, seen.depth, seen.walks).m == 64
 
