@@ -14,7 +14,7 @@ from experiments.check.faults import FaultKind
 from experiments.check.messages import Advice, Limit, Note, Why
 from gemm_ref import toolchain
 from gemm_ref.sass import tools
-from tests.experiments.check.helpers import SIGNATURE, check_file, codes, values
+from tests.experiments.check.helpers import PRODUCT, SIGNATURE, check_file, codes, kernel_body, values
 from tests.experiments.check.helpers import SOUND as SOUND_KERNEL
 
 PITFALLS = Path(__file__).resolve().parents[2] / "cuda_kernels" / "pitfalls"
@@ -200,24 +200,12 @@ def test_strides_offsets_and_barriers(write, uncounted):
 
 # --- how kernels are called ----------------------------------------------------------------------------------
 
-ELEMENT = """
-__global__ void element%s {
-    int col = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
-    if (row >= %s || col >= %s) return;
-    %s acc = 0;
-    for (int k = 0; k < %s; ++k) acc += (%s)%s;
-    %s;
-}
-"""
-
 
 def test_names_types_and_guessed_launches(write, uncounted):
-    scaled = ELEMENT % (
-        "(float alpha, const float* d_A, int lda, const float *matB, int ldb, float beta, float* out, int ldc, int m, "
-        "int n, int zz)",
-        *("m", "n", "float", "zz", "float", "d_A[(size_t)row * lda + k] * matB[(size_t)k * ldb + col]"),
-        "out[(size_t)row * ldc + col] = alpha * acc + beta * out[(size_t)row * ldc + col]",
-    )
+    product, c = "d_A[(size_t)row * lda + k] * matB[(size_t)k * ldb + col]", "out[(size_t)row * ldc + col]"
+    body = kernel_body(product, f"{c} = alpha * sum + beta * {c}", m="m", n="n", k="zz")
+    matrices = "float alpha, const float* d_A, int lda, const float *matB, int ldb, float beta, float* out, int ldc"
+    scaled = f"__global__ void element({matrices}, int m, int n, int zz) {{ {body} }}"
     with pytest.raises(ValueError, match="what is zz of element.*--args ALPHA,A,LDA,B,LDB,BETA,C,LDC,M,N,[?]"):
         check_file(write(scaled))
     found = check_file(write(scaled), args="alpha,A,lda,B,ldb,beta,C,ldc,M,N,K")
@@ -226,11 +214,10 @@ def test_names_types_and_guessed_launches(write, uncounted):
 
 
 def test_half_precision_and_a_type_as_template_argument(write, uncounted):
-    text = "#include <cuda_fp16.h>\ntemplate <typename T, typename S = float>" + ELEMENT % (
-        "(const T* a, const T* b, T* c, int m, int n, int K)",
-        *("m", "n", "S", "K", "S", "a[(size_t)row * K + k] * (S)b[(size_t)k * n + col]"),
-        "c[(size_t)row * n + col] = (T)acc",
-    )
+    product = "(S)a[(size_t)row * K + k] * (S)b[(size_t)k * n + col]"
+    body = kernel_body(product, "c[(size_t)row * n + col] = (T)sum", m="m", n="n").replace("float sum", "S sum")
+    text = "#include <cuda_fp16.h>\ntemplate <typename T, typename S = float> __global__ "
+    text += f"void element(const T* a, const T* b, T* c, int m, int n, int K) {{ {body} }}"
     assert check_file(write(text), template="half", sizes=("33x17x9",)).sound
     assert check_file(write(text), template="float", sizes=("33x17x9",)).sound
     halves = check_file(write(text), template="half,half", sizes=("33x17x9",))
@@ -244,26 +231,15 @@ def test_half_precision_and_a_type_as_template_argument(write, uncounted):
 
 
 def test_sizes_as_template_arguments(write, uncounted):
-    text = "template <int M, int N, int K>" + ELEMENT % (
-        "(const float* A, const float* B, float* C)",
-        *("M", "N", "float", "K", "float", "A[row * K + k] * B[k * N + col]", "C[row * N + col] = acc"),
-    )
-    assert check_file(write(text), sizes=("33x17x9", "16x32x8")).sound
+    text = "template <int M, int N, int K> __global__ void element(const float* A, const float* B, float* C)"
+    assert check_file(write(f"{text} {{ {PRODUCT} }}"), sizes=("33x17x9", "16x32x8")).sound
 
 
 def test_a_kernel_for_squares(write, uncounted):
-    text = ELEMENT % (
-        "(const float* A, const float* B, float* C, int N)",
-        *("N", "N", "float", "N", "float", "A[row * N + k] * B[k * N + col]", "C[row * N + col] = acc"),
-    )
+    text = f"__global__ void element(const float* A, const float* B, float* C, int N) {{ {PRODUCT} }}"
+    text = re.sub(r"\b[MK]\b", "N", text)
     found = check_file(write(text), block="16,16", grid="cdiv(N,16),cdiv(N,16)")
     assert found.sound and {verdict.problem for verdict in found.verdicts} >= {"1x1x1", "71x71x71"}
-
-
-def test_the_grid_the_wrong_way_round(uncounted):
-    file, sizes = PITFALLS / "shared_tile.cu", ("64x96x32",)
-    found = check_file(file, sizes, kernel="drops_the_k_tail", block="32,32", grid="cdiv(M,32),cdiv(N,32)")
-    assert values(found.why, Why.GRID_EXCHANGED) == {"grid": "cdiv(N,32),cdiv(M,32)"}
 
 
 def test_a_loop_without_an_end(write, uncounted, monkeypatch):

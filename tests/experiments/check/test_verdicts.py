@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from experiments.check import sizes
 from experiments.check.command import open_file
 from experiments.check.faults import FaultKind
 from experiments.check.messages import Limit, Note, Why
-from experiments.check.report import Outcome, Report, Word
+from experiments.check.report import Outcome, Word
 from experiments.check.subject import Options, Survey
 from gemm_ref import ptx
-from tests.experiments.check.helpers import check_file, codes, values
+from tests.experiments.check.helpers import codes, values
 
 SHAPE = {"block": "16,16", "grid": "cdiv(N,16),cdiv(M,16)"}
 HEAD = """
@@ -30,15 +28,9 @@ def kernel(*body: str, more: str = "") -> str:
 
 
 @pytest.fixture
-def report(tmp_path, uncounted):
-    """`report(text, sizes)`: the report on a kernel."""
-
-    def of(text: str, *sizes: str, **options) -> Report:
-        path: Path = tmp_path / "kernel.cu"
-        path.write_text(text, encoding="utf-8")
-        return check_file(path, sizes, **SHAPE | options)
-
-    return of
+def report(run_text):
+    """`report(text, *sizes)`: the report on a kernel."""
+    return lambda text, *sizes, **options: run_text(text, sizes, **SHAPE | options)
 
 
 @pytest.mark.parametrize(("stored", "wrong"), [
@@ -160,7 +152,9 @@ def test_a_ring_is_gone_round(report, tmp_path):
     """One whose slices are never held back is right until the first of its buffers is filled again."""
     late = RING.replace("__syncthreads();", "if (k0 < 64) __syncthreads();")
     assert report(RING).sound
-    assert sizes.first_block(open_file(tmp_path / "kernel.cu", Options(**SHAPE)))[0] == Survey((16, 16), 16, 128)
+    assert sizes.first_block(open_file(tmp_path / "project/src/kernel.cu", Options(**SHAPE)))[0] == Survey(
+        (16, 16), 16, 128
+    )
     assert {fault.kind for fault in report(late).faults} == {FaultKind.RACE}
 
 
