@@ -317,9 +317,9 @@ def _plain(value):
             return [_plain(each) for each in value]
         case None | bool() | int() | float() | str():
             return value
-    return (
-        {each.name: _plain(getattr(value, each.name)) for each in fields(value)} if is_dataclass(value) else str(value)
-    )
+        case _ if is_dataclass(value):
+            return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    return str(value)
 
 
 def count_of(number: int, what: str) -> str:

@@ -84,17 +84,15 @@ class KernelFile:
         """How a file of the project launches the kernel; not asked where the user specifies a grid or a block."""
         best = HostCode(None, self._unit, parameters.type_aliases(self._text))
         failed, why = None, ""
-        files = (
-            () if self.options.grid or self.options.block else recording.candidate_files(self.path, self.signature.name)
-        )
+        is_asked = not (self.options.grid or self.options.block)
+        files = recording.candidate_files(self.path, self.signature.name) if is_asked else ()
         for file in dict.fromkeys(itertools.islice(files, _MAX_FILES)):
             is_linked = file != self.path and self.path.resolve() not in headers.included(file, read_source(file))
             unit = self._unit_of(file, self.path if is_linked else None, self._unit.flags)
             try:
                 best = best._replace(aliases={**best.aliases, **parameters.type_aliases(unit.text)})
-                found, why_not = recording.record(
-                    unit, self.signature, self._element(best.aliases), self.options.template
-                )
+                element = self._element(best.aliases)
+                found, why_not = recording.record(unit, self.signature, element, self.options.template)
             except UsageError as error:
                 failed = failed or error
                 continue
@@ -109,8 +107,8 @@ class KernelFile:
 
     def _element(self, aliases: Mapping[str, str]) -> str:
         """The type of A's elements, as far as it is known before anything is launched."""
-        arguments_ = split(self.options.template)
-        known = {**aliases, **dict(zip((p.name for p in self.signature.template), arguments_, strict=False))}
+        names = (parameter.name for parameter in self.signature.template)
+        known = {**aliases, **dict(zip(names, split(self.options.template), strict=False))}
         declared = self.signature.parameters
         for parameter, role in zip(declared, parameters.roles_by_name(declared), strict=True):
             if role == "A" and (text := parameters.element_type(parameter.type, known)) in parameters.TYPES:
@@ -171,9 +169,8 @@ class KernelFile:
         of_project = launch.template_instances(signature.name, declared, known, texts)
         common = launch.common_templates(declared, known, self._element(self.host_code.aliases))
         found = dict.fromkeys(itertools.islice(itertools.chain(of_project, common), _MAX_TEMPLATES))
-        return [tuple(zip(declared, values, strict=True)) for values in found] or [
-            launch.specified_template(signature, "")
-        ]
+        templates = [tuple(zip(declared, values, strict=True)) for values in found]
+        return templates or [launch.specified_template(signature, "")]
 
     def _dtypes(self, roles: Sequence[str], template: launch.Template, element: str) -> dict[str, torch.dtype]:
         """The element type of each matrix, by its role; `element` of those that are in structs."""
@@ -196,9 +193,7 @@ class KernelFile:
     ) -> tuple[set[str], dict[str, int], bool, list[Message]]:
         """Returns (the sizes that the kernel receives, those that the source fixes, whether one is for all, notes)."""
         words = set(re.findall(r"\w+", " ".join((*roles, *(text for _, text in template)))))
-        passed = (
-            set(parameters.SIZES) if parameters.HOST in words else {axis for axis in parameters.SIZES if axis in words}
-        )
+        passed = {axis for axis in parameters.SIZES if axis in words or parameters.HOST in words}
         missing = [axis for axis in parameters.SIZES if axis not in passed]
         of_source = parameters.size_constants(missing, names)
         fixed = {axis.lower(): names[name] for axis, name in of_source.items()}
@@ -210,12 +205,8 @@ class KernelFile:
             if set(own.values()) == set(fixed.values()):  # the argument is that constant
                 fixed, missing = {axis.lower(): size for axis, size in own.items()}, list(own)
         if len(missing) == len(fixed):
-            return (
-                passed,
-                fixed,
-                False,
-                [message(Note.SIZE_FIXED, axis=axis.upper(), size=size) for axis, size in fixed.items()],
-            )
+            notes = [message(Note.SIZE_FIXED, axis=axis.upper(), size=size) for axis, size in fixed.items()]
+            return passed, fixed, False, notes
         if len(passed) == 1:
             return passed, {}, True, [message(Note.ONE_SIZE, size=next(iter(passed)))]
         if len(missing) - len(fixed) > 1 or not passed:

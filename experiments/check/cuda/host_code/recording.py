@@ -65,10 +65,8 @@ class Recording:
         key = (problem.m, problem.n, problem.k)
         if key not in self._runs:
             launches = self.program.run(self.index, *key, ALPHA, BETA, record_all=bool(self.instance))
-            of_instance = (
-                each for each in launches if self.instance in ("", _compact(instance(each.entry, self.signature.name)))
-            )
-            self._runs[key] = next(of_instance, None)
+            names = ((each, _compact(instance(each.entry, self.signature.name))) for each in launches)
+            self._runs[key] = next((each for each, name in names if self.instance in ("", name)), None)
         return self._runs[key]
 
     @functools.cached_property
@@ -285,10 +283,9 @@ def _possible_roles(record: RecordedLaunch, index: int, type_: str, problem: Pro
         matrix = record.tags.get(whole >> PLACE, "") if whole % (1 << PLACE) == 0 else ""
         return {matrix} if matrix else {"NULL"} if whole == 0 else set()
     if re.search(r"\b(?:float|double|half|__half|T|__nv_bfloat16)\b", type_):
-        padded, form = {2: (b"\0\0" + raw, "<f") if "bfloat" in type_ else (raw, "<e"), 8: (raw, "<d")}.get(
-            len(raw), (raw, "<f")
-        )
-        value = struct.unpack(form, padded)[0]
+        is_bfloat = len(raw) == 2 and "bfloat" in type_  # the upper half of a float
+        form = "<f" if is_bfloat else {2: "<e", 8: "<d"}.get(len(raw), "<f")
+        value = struct.unpack(form, b"\0\0" * is_bfloat + raw)[0]
         return {{ALPHA: "ALPHA", BETA: "BETA"}.get(value, repr(value))}
     sizes = {"M": problem.m, "N": problem.n, "K": problem.k}
     return {axis for axis, size in sizes.items() if size == whole} or {str(whole)}
