@@ -16,9 +16,10 @@ import torch
 import gemm_ref
 from experiments.check.cuda import headers, launch, parameters
 from experiments.check.cuda.compile import Unit, find_kernel
-from experiments.check.cuda.expressions import constants, numbers, split
+from experiments.check.cuda.expressions import constants, numbers
 from experiments.check.cuda.host_code import calls, recorder, recording
 from experiments.check.cuda.kernel import CudaKernel
+from experiments.check.cuda.syntax import split
 from experiments.check.messages import Message, Note, message
 from experiments.check.subject import PLAIN, Options, Scales, read_source
 from experiments.records.request import UsageError

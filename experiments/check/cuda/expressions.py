@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
+from experiments.check.cuda.syntax import split
 from experiments.records.request import UsageError
 from gemm_ref import Problem, cdiv
 
@@ -50,19 +51,6 @@ def evaluate(text: str, names: Mapping[str, int]) -> int:
 @functools.lru_cache(maxsize=1024)  # a launch is computed anew for each size
 def _parsed(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
-
-
-def split(text: str, angles: bool = False) -> list[str]:
-    """Splits `text` at the commas outside brackets; `angles` are brackets in C++'s templates."""
-    opening, closing = ("([{<", ")]}>") if angles else ("([{", ")]}")
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in opening) - (character in closing)
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts if part.strip()]
 
 
 def constants(source: str, known: Mapping[str, int]) -> dict[str, int]:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import gemm_ref
-from experiments.check.cuda.expressions import definitions, evaluate, split
+from experiments.check.cuda.expressions import definitions, evaluate
 from experiments.check.cuda.parameters import SIZES, role_of
-from experiments.check.cuda.syntax import Parameter, Signature
+from experiments.check.cuda.syntax import Parameter, Signature, split
 from experiments.records.request import UsageError
 from gemm_ref.rung import MAX_GRID
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 
 import gemm_ref
-from experiments.check.cuda.expressions import evaluate, split
-from experiments.check.cuda.syntax import Parameter, Signature
+from experiments.check.cuda.expressions import evaluate
+from experiments.check.cuda.syntax import Parameter, Signature, split
 from experiments.records.request import UsageError
 
 MATRICES, SIZES, LEADING, SCALARS = ("A", "B", "C"), ("M", "N", "K"), ("LDA", "LDB", "LDC", "LDD"), ("ALPHA", "BETA")

@@ -7,7 +7,6 @@ import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from experiments.check.cuda.expressions import split
 from experiments.records.request import UsageError
 
 _NESTED = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"  # brackets in brackets, three deep
@@ -174,6 +173,19 @@ def closing(text: str, opening: int) -> int:
         if depth == 0:
             return position + 1
     return len(text)
+
+
+def split(text: str, angles: bool = False) -> list[str]:
+    """Splits `text` at the commas outside brackets; `angles` are brackets in C++'s templates."""
+    opening, closing = ("([{<", ")]}>") if angles else ("([{", ")]}")
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in opening) - (character in closing)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
 
 
 @dataclass(frozen=True)
