@@ -33,7 +33,7 @@ experiments: $(READY) ## the main job: run what this machine can, and draw the p
 test: $(READY) ## pass the tests
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal  # there is a process for each core
 
-size: ## print the lines of each room, and fail where one exceeds its budget
+size: ## print the lines of each room, and fail where one exceeds its ceiling
 	@python3 -m tests.size
 
 submit: $(READY) ## check this card's results, and make the folder that is committed to publish them

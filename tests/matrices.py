@@ -34,7 +34,7 @@ def shifted(x: torch.Tensor) -> torch.Tensor:
     return x.new_empty(x.numel() + 1)[1:].view(x.shape).copy_(x)
 
 
-def apart(x: torch.Tensor) -> torch.Tensor:
+def with_gaps(x: torch.Tensor) -> torch.Tensor:
     """In every other column of a wider matrix."""
     return x.new_empty((x.shape[0], 2 * x.shape[1]))[:, ::2].copy_(x)
 

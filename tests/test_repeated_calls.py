@@ -9,7 +9,7 @@ import torch
 
 from gemm_ref import MATHS, Problem, make_inputs
 from gemm_ref.call import execute
-from tests.matrices import apart, by_columns, in_wider, shifted
+from tests.matrices import by_columns, in_wider, shifted, with_gaps
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 SIZES = (150, 272, 208)  # partial tiles, and rows that are whole vectors
@@ -27,7 +27,7 @@ def is_right(c, a, b) -> bool:
 
 def test_other_numbers_addresses_and_strides(gemm, operands):
     """Plans are made in one order, and used in another."""
-    forms = (lambda x: x, torch.clone, shifted, apart, by_columns, in_wider)
+    forms = (lambda x: x, torch.clone, shifted, with_gaps, by_columns, in_wider)
     for seed in range(2):
         a, b = operands(seed)
         for of_a in forms:
@@ -38,7 +38,7 @@ def test_other_numbers_addresses_and_strides(gemm, operands):
 def test_every_kind_of_out(gemm, operands, implementation):
     dtype = MATHS[implementation.math].out_dtype
     whole = torch.empty(SIZES[0], SIZES[1], dtype=dtype, device="cuda")
-    outs = (whole, shifted(whole), apart(whole), by_columns(whole), whole.clone())
+    outs = (whole, shifted(whole), with_gaps(whole), by_columns(whole), whole.clone())
     for seed in range(2):
         a, b = operands(seed)
         for out in outs:

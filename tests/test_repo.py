@@ -13,6 +13,7 @@ import pytest
 
 from experiments.publish.compilers import compiler_findings
 from gemm_ref import DIALECTS, STAGES
+from tests import size, words
 from tests.imports import PACKAGES, ROOT
 
 READMES = ("README.md", "README.zh-CN.md")
@@ -161,3 +162,16 @@ def test_what_silences_a_check_names_it_and_says_why():
     for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         for silenced in SILENCED.findall(path.read_text(encoding="utf-8")):
             assert SAYS_WHY.fullmatch(silenced), f"{path}: {silenced}: `noqa: X1 (why)` or `type: ignore[x]  # why`"
+
+
+def test_names_are_the_terms_of_the_field():
+    assert words.violations() == []
+
+
+def test_banned_words_and_rooms_are_found():
+    assert [words.banned(name) for name in ("_told", "askedBytes", "whole_rows", "told_apart", "latched")] == [
+        *("told", "asked", "whole", "told", "")
+    ]
+    assert [size.room_of(path) for path in ("gemm_ref/ptx/core/lanes.py", "gemm_ref/rung.py", "pyproject.toml")] == [
+        *("gemm_ref/ptx", "gemm_ref without ptx, sass, clock", "")
+    ]

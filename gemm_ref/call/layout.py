@@ -12,7 +12,7 @@ from gemm_ref.call import Plan
 from gemm_ref.compute import B_LAYOUTS
 from gemm_ref.epilogue import Extras
 from gemm_ref.operands import align_pairs, as_operand, padded, padded_to_lines, resolve_views
-from gemm_ref.operands.lay_out import copy_all
+from gemm_ref.operands.copy_layout import copy_all
 from gemm_ref.operands.split import Operand, Split, check_range, split_operands
 
 # How an operand is copied: the new tensor, whose rows are those of A, or of B as it is stored. RESOLVE alone copies

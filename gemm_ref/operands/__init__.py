@@ -8,7 +8,7 @@ import torch
 
 from gemm_ref.compute import MATHS
 from gemm_ref.launch import round_up
-from gemm_ref.operands.lay_out import transposed
+from gemm_ref.operands.copy_layout import transposed
 from gemm_ref.problem import Problem
 
 VECTOR_BYTES = 16  # the most that a thread loads or stores at once

@@ -16,7 +16,7 @@ from gemm_ref import Implementation, Problem, choice, make_inputs, ptx
 from gemm_ref.call import Plan
 from gemm_ref.choice.work import count_tiles
 from gemm_ref.operands import as_layout, phases_at, with_tma_rows
-from gemm_ref.operands.lay_out import copy_all
+from gemm_ref.operands.copy_layout import copy_all
 from tests.conftest import DEVICES
 from tests.matrices import in_turn
 

@@ -63,8 +63,8 @@ def fake_gpu(monkeypatch):
 
 
 @pytest.fixture
-def drawn(tmp_path):
-    """`drawn("ladder", rows)`: each picture of these rows, which are saved in tmp_path, as its SVG; by its name.
+def draw_pictures(tmp_path):
+    """`draw_pictures("ladder", rows)` saves these rows in tmp_path and returns the SVG of each picture, by name.
 
     Without rows, the pictures of what was saved there, or in `folder`.
     """

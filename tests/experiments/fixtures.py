@@ -125,7 +125,7 @@ def _timed(contender: Contender, problem: Problem, scale: float, rng: np.random.
     return TimedRow.about("ladder", contender, problem, rel_error=1e-6, bound_share=0.01, **values)
 
 
-def chosen(module: ModuleType, device: str = "cuda", **filters: Any) -> list[Contender]:
+def select_contenders(module: ModuleType, device: str = "cuda", **filters: Any) -> list[Contender]:
     """Who takes part in a study on a device."""
     return runner.choose(module, Request(device, **filters), contenders())
 
@@ -142,7 +142,7 @@ def sweep_rows(experiment, problems):
     shares = {"s18": 0.9, "s20": 3.6}
     return [
         sweep_row(experiment, each, Problem(*sizes, each.math), shares.get(each.stage[:3], 0.5) / (1 + (sizes[0] == 1)))
-        for each in chosen(studies.load(experiment, "study"))
+        for each in select_contenders(studies.load(experiment, "study"))
         if each.dialect and each.math != "fp32"
         for sizes in problems
     ]

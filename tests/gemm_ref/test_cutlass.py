@@ -22,7 +22,7 @@ from gemm_ref.build import BuildError
 from gemm_ref.problem import integers_are_exact
 from gemm_ref.toolchain import run_nvcc
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
-from tests.matrices import apart, by_columns, shifted
+from tests.matrices import by_columns, shifted, with_gaps
 
 KERNELS = {f"{math}-{layout}": kernel for math, of in cutlass.KERNELS.items() for layout, kernel in of.items()}
 DISTINCT = set(KERNELS.values())
@@ -68,7 +68,7 @@ def test_strided_negated_and_misaligned_operands(on_cpu):
     assert shifted(a).data_ptr() % cutlass.TMA_BYTES
     negated = torch.complex(torch.zeros(16, 64), -a.float()).conj().imag
     assert negated.is_neg()
-    for first, second in itertools.product([a, shifted(a), by_columns(a), apart(a)], [b, by_columns(b)]):
+    for first, second in itertools.product([a, shifted(a), by_columns(a), with_gaps(a)], [b, by_columns(b)]):
         c = torch.full((32, 16), torch.nan, dtype=a.dtype).T
         cutlass.multiply(KERNELS["bf16-kn"], first, second, c)
         gemm_ref.check(c, a, b, math="bf16")

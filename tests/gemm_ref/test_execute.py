@@ -13,8 +13,8 @@ import gemm_ref
 from gemm_ref.call import Plan, execute
 from gemm_ref.epilogue import Extras, apply
 from gemm_ref.operands import LINE_BYTES
-from gemm_ref.operands.lay_out import copy_all
-from tests.matrices import apart, by_columns, in_wider, shifted
+from gemm_ref.operands.copy_layout import copy_all
+from tests.matrices import by_columns, in_wider, shifted, with_gaps
 
 NAMES = {"stage": "s08_vectorized", "dialect": "cuda", "variant": "default", "math": None}
 
@@ -117,13 +117,13 @@ OTHERS = {
     "a shifted": ((shifted(A), B), {}),
     "b shifted": ((A, shifted(B)), {}),
     "both shifted": ((shifted(A), shifted(B)), {}),
-    "a apart": ((apart(A), B), {}),
+    "a apart": ((with_gaps(A), B), {}),
     "b by columns": ((A, by_columns(B)), {}),
     "a negated by a flag": ((torch._neg_view(A), B), {}),
     "b negated by a flag": ((A, torch._neg_view(B)), {}),
     "an out": ((A, B, OUT), {}),
     "an out, shifted": ((A, B, shifted(OUT)), {}),
-    "an out, apart": ((A, B, apart(OUT)), {}),
+    "an out, apart": ((A, B, with_gaps(OUT)), {}),
     "an out by columns": ((A, B, by_columns(OUT)), {}),
     "an out negated by a flag": ((A, B, torch._neg_view(OUT.clone())), {}),
     "another stage": ((A, B), {"stage": "s09"}),
@@ -145,7 +145,7 @@ OTHERS = {
     "a bias": ((A, B), S19 | {"bias": BIAS}),
     "a bias, activated": ((A, B), S19 | {"bias": BIAS, "activation": "relu"}),
     "a bias, shifted": ((A, B), S19 | {"bias": shifted(BIAS)}),
-    "a bias, apart": ((A, B), S19 | {"bias": apart(BIAS[None])[0]}),
+    "a bias, apart": ((A, B), S19 | {"bias": with_gaps(BIAS[None])[0]}),
     "a bias negated by a flag": ((A, B), S19 | {"bias": torch._neg_view(BIAS)}),
     "a bias in fp32": (HALVES, {"stage": "s19", "bias": BIAS}),
     "a bias in bf16": (HALVES, {"stage": "s19", "bias": BIAS.bfloat16()}),
@@ -292,7 +292,7 @@ def test_the_number_of_plans_is_bounded(gemm):
 def test_a_plan_keeps_no_matrix(gemm, stage):
     a, b = matrices(7, 9, 5)
     out, math = torch.empty(7, 9), "fp32" if stage == "s08" else "tf32"
-    gemm(apart(a), apart(b), apart(out), stage=stage, math=math)
+    gemm(with_gaps(a), with_gaps(b), with_gaps(out), stage=stage, math=math)
     gemm(a, b, out, stage=stage, math=math)
     kept = [weakref.ref(x) for x in (a, b, out)]
     del a, b, out

@@ -29,38 +29,38 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """What was drawn, in order."""
-    asked = []
+def draw_calls(monkeypatch):
+    """What was draw_pictures, in order."""
+    draw_calls = []
 
     def draw(name, folder):
-        asked.append(name)
+        draw_calls.append(name)
         for which in ("one", "two"):
             figure = Figure(figsize=(1, 1))
             figure.text(0, 0, "a text")
             yield f"{name}_{which}", figure
 
     monkeypatch.setattr(pictures, "draw_study", draw)
-    return asked
+    return draw_calls
 
 
 ALL = (PNG, SVG, PAGE)
 
 
-def test_what_is_kept_is_not_drawn_again(folder, asked):
+def test_what_is_kept_is_not_drawn_again(folder, draw_calls):
     first = pictures.render("ladder", folder, *ALL)
     assert list(first) == [f"ladder_{which}{end}" for which in ("one", "two") for end in ALL]
     assert pictures.render("ladder", folder, *ALL) == first
     assert pictures.render("ladder", folder, PAGE) == {name: first[name] for name in first if name.endswith(PAGE)}
-    assert asked == ["ladder"]
+    assert draw_calls == ["ladder"]
     assert b">a text<" in first["ladder_one.page.svg"] and b">a text<" not in first["ladder_one.svg"]
 
 
-def test_forms_that_are_lacking_are_drawn(folder, asked):
+def test_forms_that_are_lacking_are_drawn(folder, draw_calls):
     pictures.render("ladder", folder, PAGE)
     assert len(pictures.render("ladder", folder, *ALL)) == 6
     assert len(pictures.render("ladder", folder, *ALL)) == 6
-    assert asked == ["ladder"] * 2
+    assert draw_calls == ["ladder"] * 2
 
 
 @pytest.mark.parametrize(
@@ -76,19 +76,19 @@ def test_forms_that_are_lacking_are_drawn(folder, asked):
         ("experiments/publish/report/page.py", False),
     ],
 )
-def test_a_change(tmp_path, folder, asked, place, matters):
+def test_a_change(tmp_path, folder, draw_calls, place, matters):
     pictures.render("ladder", folder, *ALL)
     (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / place).write_text("after", encoding="utf-8")
     pictures.render("ladder", folder, *ALL)
-    assert len(asked) == (2 if matters else 1)
+    assert len(draw_calls) == (2 if matters else 1)
 
 
-def test_of_any_other_folder_nothing_is_kept(tmp_path, folder, asked):
+def test_of_any_other_folder_nothing_is_kept(tmp_path, folder, draw_calls):
     elsewhere = folder.rename(tmp_path / "elsewhere")
     for _ in range(2):
         pictures.render("ladder", elsewhere, *ALL)
-    assert asked == ["ladder"] * 2 and not build.CACHE.exists()
+    assert draw_calls == ["ladder"] * 2 and not build.CACHE.exists()
 
 
 def test_many_are_the_same_as_one_by_one(tmp_path, monkeypatch):

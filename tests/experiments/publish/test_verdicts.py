@@ -94,17 +94,17 @@ def test_a_table_marks_a_problem_whose_control_failed(tmp_path, verdict):
     assert (f"M = N = K = 4096{MARK} in fp32" in text) == (LEGEND in text) == (verdict == UNSURE)
 
 
-def test_a_plot_marks_that_size_alone(drawn):
+def test_a_plot_marks_that_size_alone(draw_pictures):
     rows = [dataclasses.replace(row, experiment="squares") for row in ladder_rows((512, 1024, 2048))]
-    for svg in drawn("squares", with_control(rows, {512: SAME, 1024: UNSURE, 2048: SAME})).values():
+    for svg in draw_pictures("squares", with_control(rows, {512: SAME, 1024: UNSURE, 2048: SAME})).values():
         assert f"1024{MARK}" in svg and LEGEND in svg and f"512{MARK}" not in svg and f"2048{MARK}" not in svg
 
 
-def test_published_problems_are_marked_wherever_they_are_shown(drawn):
+def test_published_problems_are_marked_wherever_they_are_shown(draw_pictures):
     """Every control of `shapes` that is not SAME has its mark in the plot over M x N or in that by name."""
     frame = store.read(store.PUBLISHED, "shapes")
     failed = frame[(frame["stage"] == "control") & (frame["verdict"] != SAME)]
-    svg = "".join(drawn("shapes", folder=store.PUBLISHED).values())
+    svg = "".join(draw_pictures("shapes", folder=store.PUBLISHED).values())
     assert (MARK in svg) == (LEGEND in svg) == bool(len(failed))
     data = Findings(store.PUBLISHED)
     claimed = {(row.math, row.m, row.n, row.k) for row in data.beats_cublas() + data.heuristic()[0]}

@@ -23,7 +23,7 @@ from experiments.records.contenders import Contender, build_ahead
 from experiments.records.frames import LAYOUT
 from experiments.records.request import DEFAULT, FULL, Request
 from experiments.records.rows import COLD, MODES
-from tests.experiments.fixtures import chosen
+from tests.experiments.fixtures import select_contenders
 from tests.imports import house
 
 _MODULES = [studies.load(name, "study") for name in studies.names()]
@@ -32,8 +32,8 @@ SWEEPS = [studies.load(name, "study") for name in ("squares", "shapes", "modes",
 
 
 @pytest.mark.parametrize("name", studies.names())
-def test_nothing_measured_draws_nothing(drawn, name):
-    assert drawn(name) == {}
+def test_nothing_measured_draws_nothing(draw_pictures, name):
+    assert draw_pictures(name) == {}
 
 
 @pytest.mark.parametrize("module", OF_DEVICE, ids=lambda module: module.NAME)
@@ -44,10 +44,10 @@ def test_what_is_no_contender_of_the_registry_can_be_asked_for_its_build(module)
 
 @pytest.mark.parametrize("module", SWEEPS)
 def test_every_mode_of_a_rung_that_takes_part(module):
-    by_default = chosen(module)
+    by_default = select_contenders(module)
     assert {each.math for each in by_default} == set(gemm_ref.MATHS)
     for math in gemm_ref.MATHS:
-        rungs = [each for each in chosen(module, math=math) if not each.is_baseline]
+        rungs = [each for each in select_contenders(module, math=math) if not each.is_baseline]
         assert rungs and {each.math for each in rungs} == {math}
         assert {str(each) for each in rungs} <= {str(each) for each in by_default}
         assert gemm_ref.stages_in(math)[-1].id in {each.stage for each in rungs}
@@ -57,7 +57,7 @@ def test_every_mode_of_a_rung_that_takes_part(module):
 @pytest.mark.parametrize("preset", [DEFAULT, FULL])
 def test_a_mode_is_timed_by_itself(module, preset, seen):
     """Each problem beside contenders of its own math alone; B by columns where cuBLAS has only that."""
-    list(module.measure(Request("cuda", preset=preset), chosen(module), Bars(None)))
+    list(module.measure(Request("cuda", preset=preset), select_contenders(module), Bars(None)))
     assert {problem.math for problem, *_ in seen} == set(gemm_ref.MATHS)
     for problem, _, who in seen:
         assert {each.math for each in who} == {problem.math} and problem.b_layout == LAYOUT[problem.math]
@@ -86,7 +86,7 @@ def test_a_study_is_imported_in_its_folder_and_in_its_tests_alone():
 
 @pytest.mark.parametrize("name", studies.names())
 def test_a_study_can_be_deleted(name, tmp_path):
-    """In a copy without its folder all others are listed, imported and drawn, those that read its CSV too."""
+    """In a copy without its folder all others are listed, imported and draw_pictures, those that read its CSV too."""
     shutil.copytree(studies.FOLDER, tmp_path / "studies", ignore=shutil.ignore_patterns("__pycache__", name))
     child = multiprocessing.get_context("fork").Process(target=_without, args=(name, tmp_path))
     child.start()

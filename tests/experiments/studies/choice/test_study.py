@@ -170,8 +170,8 @@ def test_triton_picks_among_its_own(monkeypatch):
     assert question.run_autotune(able[1:2], Problem(3, 4, 5), "cpu") == {}
 
 
-def test_pictures_show_the_loss_and_how_far_predictions_are_off(rows, drawn):
-    found = drawn("choice", rows)
+def test_pictures_show_the_loss_and_how_far_predictions_are_off(rows, draw_pictures):
+    found = draw_pictures("choice", rows)
     assert found.keys() == {"choice_regret", "choice_predicted"}
     assert "<!-- 317 × 4608 × 3584 -->" in found["choice_regret"] and "<!-- 10% -->" in found["choice_regret"]
     assert "<!-- CUDA: 100% off, median -->" in found["choice_predicted"]

@@ -9,7 +9,7 @@ from experiments.studies.correctness.row import CorrectnessRow
 from gemm_ref import Problem
 
 
-def test_correctness_says_how_many_passed_and_names_what_did_not(drawn):
+def test_correctness_says_how_many_passed_and_names_what_did_not(draw_pictures):
     rows = [
         CorrectnessRow.about(
             "correctness",
@@ -22,7 +22,7 @@ def test_correctness_says_how_many_passed_and_names_what_did_not(drawn):
         for contender in contenders()
         if not contender.is_baseline
     ]
-    (svg,) = drawn("correctness", rows).values()
+    (svg,) = draw_pictures("correctness", rows).values()
     checks = len([contender for contender in contenders() if not contender.is_baseline])
     for text in (
         f"{checks - 1} of {checks} checks passed",

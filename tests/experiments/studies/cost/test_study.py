@@ -103,14 +103,14 @@ def data(tmp_path):
     return tmp_path
 
 
-def test_lines_are_drawn_alone_and_against_speeds_where_there_are_some(data, drawn):
-    ((name, text),) = drawn("cost").items()
+def test_lines_are_drawn_alone_and_against_speeds_where_there_are_some(data, draw_pictures):
+    ((name, text),) = draw_pictures("cost").items()
     kernels = [(stage.id, dialect) for stage in gemm_ref.STAGES.values() for dialect in stage.dialects]
     own = {str(lines_of(*kernel).own_lines) for kernel in kernels}
     assert name == "cost_lines" and all(f"<!-- {each} -->" in text for each in own)
     assert "no speeds were measured here" in text and "s18 warp specialized" in text
     store.save(data, "ladder", ladder_rows((4096,)), COMPILED)
-    svg = drawn("cost")
+    svg = draw_pictures("cost")
     assert "no speeds" not in svg["cost_lines"]
     text = svg["cost_vs_cublas"]
     assert "fp32 at 4096" in text and "bf16" not in text and "<!-- s12 -->" in text

@@ -53,16 +53,16 @@ def test_inputs_are_seeded(kind):
     assert torch.equal(first.a, again.a) and torch.equal(first.b, again.b) and first.a.dtype == torch.float32
 
 
-def test_the_table_and_the_picture_have_all_of_it(rows, tmp_path, drawn):
+def test_the_table_and_the_picture_have_all_of_it(rows, tmp_path, draw_pictures):
     store.save(tmp_path, "emulation", rows, ENVIRONMENT)
     text = table.block("emulation_errors", tmp_path)
     assert "| phi = 4 | 200 |" in text and "% widened" in text and "predicted" in text
-    (svg,) = drawn("emulation", rows).values()
+    (svg,) = draw_pictures("emulation", rows).values()
     for words in ("cancelling", "SGEMM", "TF32", "bf16x6", "computed without a GPU"):
         assert words in svg, words
 
 
-def test_errors_stand_beside_speeds_where_those_are_known(rows, tmp_path, drawn):
+def test_errors_stand_beside_speeds_where_those_are_known(rows, tmp_path, draw_pictures):
     row_type = studies.row_type("tensor_cores")
     timed = [
         row_type.about("tensor_cores", each, Problem(4096, 4096, 4096, each.math), median_us=1.0, tflops=9.0,
@@ -71,5 +71,5 @@ def test_errors_stand_beside_speeds_where_those_are_known(rows, tmp_path, drawn)
         if each.math != "fp32"
     ]  # fmt: skip
     store.save(tmp_path, "tensor_cores", timed, ENVIRONMENT)
-    (svg,) = drawn("emulation", [dataclasses.replace(row, view="hardware") for row in rows]).values()
+    (svg,) = draw_pictures("emulation", [dataclasses.replace(row, view="hardware") for row in rows]).values()
     assert "TFLOP/s at M = N = K = 4096" in svg and "measured" in svg

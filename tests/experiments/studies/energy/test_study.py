@@ -18,7 +18,7 @@ from experiments.records.request import FULL, Request
 from experiments.records.rows import BURST, FAIL, SUSTAINED
 from experiments.studies.energy import study as energy
 from gemm_ref import Problem
-from tests.experiments.fixtures import Entered, NoBars, chosen, ladder_rows, renamed, right
+from tests.experiments.fixtures import Entered, NoBars, ladder_rows, renamed, right, select_contenders
 
 POOL = contenders()
 CUBLAS = next(each for each in POOL if each.stage == "cublas" and each.math == "fp32")
@@ -114,7 +114,7 @@ def test_the_seconds_that_settle_do_not_count(monkeypatch):
     assert list(times["held"]) == [5, 6, 7, 8]  # of batches that end with the seconds 1 to 9
 
 
-def test_inputs_are_drawn_relative_to_normal_ones(drawn):
+def test_inputs_are_drawn_relative_to_normal_ones(draw_pictures):
     timed = renamed("energy", ladder_rows((1024,)), sm_mhz=1500.0, power_w=600.0, mode="sustained")
     rows = [
         dataclasses.replace(row, inputs=kind, tflops=row.tflops * gain)
@@ -122,23 +122,23 @@ def test_inputs_are_drawn_relative_to_normal_ones(drawn):
         for kind, gain in (("zeros", 1.25), ("normal", 1.0))
         if row.stage in ("cublas", "s12_async_copy")
     ]
-    found = drawn("energy", rows)
+    found = draw_pictures("energy", rows)
     assert found.keys() == {"energy"} and "1.25" in found["energy"]
 
 
-def test_each_rung_in_a_burst_and_held(drawn, tmp_path):
+def test_each_rung_in_a_burst_and_held(draw_pictures, tmp_path):
     held = renamed("energy", ladder_rows((1024, 8192)), inputs="normal", power_w=500.0, mode="sustained")
     bursts = [dataclasses.replace(row, mode="burst", power_w=None, tflops=1.1 * row.tflops) for row in held]
-    found = drawn("energy", [*held, *bursts])
+    found = draw_pictures("energy", [*held, *bursts])
     assert found.keys() == {"energy_rungs"}
     assert all(text in found["energy_rungs"] for text in ("8192 × 8192 × 8192", "s12", "TFLOP/s per W", "Gluon"))
     zeros = [dataclasses.replace(row, inputs="zeros") for row in held if row.m == 8192]
-    found = drawn("energy", [*held, *zeros, *(row for row in bursts if row.m == 1024)], tmp_path / "each")
+    found = draw_pictures("energy", [*held, *zeros, *(row for row in bursts if row.m == 1024)], tmp_path / "each")
     assert "8192 × 8192 × 8192" in found["energy"] and "1024 × 1024 × 1024" in found["energy_rungs"]  # each its largest
 
 
 def test_the_last_rung_of_each_mode_is_held():
-    rungs = [each for each in chosen(energy) if not each.is_baseline]
+    rungs = [each for each in select_contenders(energy) if not each.is_baseline]
     assert {each.dialect for each in rungs if each.math == "fp32"} == set(gemm_ref.DIALECTS)
     assert {(each.math, each.dialect) for each in rungs if each.math != "fp32"} == {
         (m, "cuda") for m in TENSOR_CORE_MATHS

@@ -76,7 +76,7 @@ def test_every_form_is_checked_and_compared_with_the_plain_product(rows):
     assert (control.form, control.vs_cublas, control.verdict) == ("plain", 1.0, "SAME")
 
 
-def test_documents_and_picture_say_it(rows, tmp_path, drawn):
+def test_documents_and_picture_say_it(rows, tmp_path, draw_pictures):
     store.save(tmp_path, "epilogues", rows, ENVIRONMENT)
     text = table.block("tensor_epilogues", tmp_path)
     line = next(line for line in text.splitlines() if "| bias, gelu |" in line)
@@ -84,7 +84,7 @@ def test_documents_and_picture_say_it(rows, tmp_path, drawn):
     assert "100 µs" in text
     said = outcome("epilogues", store.read(tmp_path, "epilogues"))
     assert "c at 40 x 48 x 64 in bf16 costs 10.0% in CUDA" in said and "110.0% in kernels of their own" in said
-    assert drawn("epilogues").keys() == {"epilogues"}
+    assert draw_pictures("epilogues").keys() == {"epilogues"}
 
 
 def test_nothing_measured_is_nothing_said(tmp_path):

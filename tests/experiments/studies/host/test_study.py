@@ -57,20 +57,20 @@ def test_calls_are_timed_in_turns_and_wrong_ones_not_at_all(monkeypatch):
     assert seen[first:] == burst * (1 + 3) + ["check"]  # a warm-up, the rounds, and the repeat with -A
 
 
-def test_the_plot_shows_every_rung_and_torch(drawn, tmp_path):
+def test_the_plot_shows_every_rung_and_torch(draw_pictures, tmp_path):
     everyone = [*_select(), *map(host._torch, ("fp32", "bf16"))]
     rows = [
         HostRow.about("host", each, Problem(s, s, s), median_us=10.0 + s, p20_us=9.0 + s, p80_us=12.0 + s, repeats=9)
         for s in (64, 256)
         for each in everyone
     ]
-    (svg,) = drawn("host", rows).values()
+    (svg,) = draw_pictures("host", rows).values()
     for text in ("torch matmul, fp32", "torch matmul, bf16", "s01 naive", "s18 warp specialized", "M = N = K = 64"):
         assert text in svg
     torch_alone = [row for row in rows if not row.dialect]
-    assert len(drawn("host", torch_alone, tmp_path / "torch")) == 1
+    assert len(draw_pictures("host", torch_alone, tmp_path / "torch")) == 1
     nothing = [dataclasses.replace(row, median_us=None, status=ERROR) for row in rows]
-    assert drawn("host", nothing, tmp_path / "nothing") == {}
+    assert draw_pictures("host", nothing, tmp_path / "nothing") == {}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")

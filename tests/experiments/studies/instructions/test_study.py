@@ -212,8 +212,8 @@ def test_rows_of_two_architectures_stand_side_by_side(data):
     assert len(store.read(data, "instructions")) == len(frame)
 
 
-def test_plots(data, drawn):
-    svg = drawn("instructions")
+def test_plots(data, draw_pictures):
+    svg = draw_pictures("instructions")
     assert svg.keys() == {f"instructions_{what}" for what in ("mix", "limits", "architectures")}
     mixed = svg["instructions_mix"]
     for text in ("s01 naive", "s04 shared tile", "sm_90a", "70%", "nvcc 13.0.88", "triton 3.6.0", "spill", "2020-02"):
@@ -222,14 +222,14 @@ def test_plots(data, drawn):
     assert all(look.colour in svg["instructions_limits"] for look in style.LOOKS.values())
 
 
-def test_one_architecture_is_not_compared(drawn):
-    svg = drawn("instructions", [made_up(contenders()[0], "sm_80")])
+def test_one_architecture_is_not_compared(draw_pictures):
+    svg = draw_pictures("instructions", [made_up(contenders()[0], "sm_80")])
     assert svg.keys() == {"instructions_mix", "instructions_limits"} and "sm_80" in svg["instructions_mix"]
 
 
-def test_nothing_compiled_draws_nothing(drawn):
+def test_nothing_compiled_draws_nothing(draw_pictures):
     failed = InstructionRow.about("instructions", contenders()[0], Problem(4, 4, 4), arch="sm_80", status=ERROR)
-    assert drawn("instructions", [failed]) == {}
+    assert draw_pictures("instructions", [failed]) == {}
 
 
 def test_tables_give_each_dialect_its_number(data):

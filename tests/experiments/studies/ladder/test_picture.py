@@ -42,9 +42,9 @@ def test_ladder_plots(data, tmp_path):
     assert _names((tmp_path / "one").iterdir()) == _names(first)
 
 
-def test_the_ladder_says_what_is_absent_and_shows_other_variants(drawn):
+def test_the_ladder_says_what_is_absent_and_shows_other_variants(draw_pictures):
     rows = [row for row in ladder_rows((4096,)) if (row.stage, row.dialect) != ("s04_shared_tile", "triton")]
-    svg = drawn("ladder", rows)["ladder_vs_cublas"]
+    svg = draw_pictures("ladder", rows)["ladder_vs_cublas"]
     lacking = sum(len(style.LOOKS) - len(stage.dialects) for stage in stages_in("fp32"))
     assert svg.count(f"<!-- {style.NOT_RUN} -->") == 1 and svg.count(f"<!-- {style.NO_KERNEL} -->") == lacking
     others = sum(len(s.variants_in(d)) - 1 for s in stages_in("fp32") for d in s.dialects)
@@ -58,18 +58,18 @@ def test_every_rung_has_a_row(data):
     ]
 
 
-def test_cpu_data_alone_is_drawn_without_ratios(drawn):
+def test_cpu_data_alone_is_drawn_without_ratios(draw_pictures):
     rows = [row for row in ladder_rows((256, 512)) if row.backend in ("cpu", "numpy", "torch")]
-    assert drawn("ladder", rows).keys() == {"ladder_tflops"}
+    assert draw_pictures("ladder", rows).keys() == {"ladder_tflops"}
 
 
-def test_what_was_not_timed_says_why(drawn):
+def test_what_was_not_timed_says_why(draw_pictures):
     loop = next(contender for contender in contenders() if contender.stage == "cpu_loop")
     rows = [row for row in ladder_rows((4096,)) if row.stage != "cpu_loop"]
     skipped = TimedRow.about("ladder", loop, Problem(4096, 4096, 4096), status=SKIPPED, detail="it would take an hour")
-    assert "not timed: it would take an hour" in drawn("ladder", [*rows, skipped])["ladder_tflops"]
+    assert "not timed: it would take an hour" in draw_pictures("ladder", [*rows, skipped])["ladder_tflops"]
 
 
-def test_the_size_with_the_most_kernels_is_drawn(drawn):
+def test_the_size_with_the_most_kernels_is_drawn(draw_pictures):
     rows = [row for row in ladder_rows((1024, 2048, 4096)) if row.m < 4096 or row.stage == "s01_naive"]
-    assert "2048 × 2048 × 2048" in drawn("ladder", rows)["ladder_tflops"]
+    assert "2048 × 2048 × 2048" in draw_pictures("ladder", rows)["ladder_tflops"]

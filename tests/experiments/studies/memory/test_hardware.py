@@ -109,9 +109,9 @@ def _as_hardware(contender, rows, times=1.0):
 
 
 @pytest.mark.parametrize(("times", "ratio"), [(1.0, 1.0), (2.0, 0.5)])
-def test_prediction_over_count(counted, drawn, tmp_path, times, ratio):
+def test_prediction_over_count(counted, draw_pictures, tmp_path, times, ratio):
     contender, rows = counted
-    svg = drawn("memory", [*rows, *_as_hardware(contender, rows, times)])
+    svg = draw_pictures("memory", [*rows, *_as_hardware(contender, rows, times)])
     table = traffic.confirmed(store.read(tmp_path, "memory"))
     assert len(table) == 1
     (line,) = table.xs("ratio", axis=1, level=1).to_dict("records")
@@ -132,8 +132,8 @@ def test_what_was_counted_but_not_predicted_is_seen(counted, tmp_path):
     assert table[("global", "async load"), "ratio"].item() == 0.0
 
 
-def test_without_hardware_there_is_no_plot(counted, drawn):
-    assert "memory_hardware" not in drawn("memory", counted[1])
+def test_without_hardware_there_is_no_plot(counted, draw_pictures):
+    assert "memory_hardware" not in draw_pictures("memory", counted[1])
 
 
 def test_published_counts_agree_with_the_hardware_to_2_percent():
@@ -162,7 +162,7 @@ def test_a_launch_that_the_hardware_counts_otherwise_is_shown(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [0, 1])
-def test_the_hardware_s_counts_are_a_sentence_and_what_differs(drawn, wrong):
+def test_the_hardware_s_counts_are_a_sentence_and_what_differs(draw_pictures, wrong):
     counted = [
         AccessRow.about(
             "memory", each, Problem(256, 256, 256), view=view, launch=1, space="global", kind="load", array="A",
@@ -172,6 +172,6 @@ def test_the_hardware_s_counts_are_a_sentence_and_what_differs(drawn, wrong):
         if each.stage == "s02_coalesced"
         for view in (COMPILED, HARDWARE)
     ]  # fmt: skip
-    svg = drawn("memory", counted)["memory_hardware"]
+    svg = draw_pictures("memory", counted)["memory_hardware"]
     assert f"<!-- {3 - wrong} of 3 counts are as predicted -->" in svg
     assert ("<!-- s02 coalesced, Gluon, global loads: 41, not 40 -->" in svg) == (style.FAILED in svg) == bool(wrong)

@@ -161,17 +161,17 @@ def test_no_row_names_a_place_on_this_machine(folder):
     assert set(store.read(folder, "memory")["file"]) == {"", "s02_coalesced.cu", "s05_bank_conflict.cu"}
 
 
-def test_plots(folder, drawn):
-    svg = drawn("memory", folder=folder)
+def test_plots(folder, draw_pictures):
+    svg = draw_pictures("memory", folder=folder)
     assert svg.keys() == {"memory_requests", "memory_intensity", "memory_banks"}
     assert "loads of A" in svg["memory_requests"] and "s05 bank conflict · swizzled" in svg["memory_requests"]
     assert "line 49: 32 wavefronts" in svg["memory_banks"] and "writes of a_smem" in svg["memory_banks"]
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_a_rung_without_shared_memory_is_drawn(drawn):
+def test_a_rung_without_shared_memory_is_drawn(draw_pictures):
     rows = memory.measure(SMALL, select("s02"), NoBars())
-    assert drawn("memory", rows).keys() == {"memory_requests", "memory_intensity"}
+    assert draw_pictures("memory", rows).keys() == {"memory_requests", "memory_intensity"}
 
 
 def test_what_cannot_be_counted_says_why(monkeypatch):

@@ -65,9 +65,9 @@ def data(tmp_path):
     return tmp_path
 
 
-def test_each_kind_of_rows_has_its_picture(drawn):
-    assert drawn("registers", ROWS[:1]).keys() == {"registers_banks"}
-    found = drawn("registers", ROWS)
+def test_each_kind_of_rows_has_its_picture(draw_pictures):
+    assert draw_pictures("registers", ROWS[:1]).keys() == {"registers_banks"}
+    found = draw_pictures("registers", ROWS)
     assert found.keys() == {"registers_banks", "registers_rungs"}
     text = found["registers_rungs"]
     assert "s09 conflict free · one_block" in text and "2 warps a scheduler" in text and "4 warps a scheduler" in text

@@ -60,9 +60,9 @@ def _memory_csv(folder: Path, chosen_at: int = CUBE, **changes: object) -> None:
     pd.DataFrame(rows).to_csv(folder / "memory.csv", index=False)
 
 
-def test_plots(data, drawn):
+def test_plots(data, draw_pictures):
     _memory_csv(data, chosen_at=4096)
-    found = drawn("roofs")
+    found = draw_pictures("roofs")
     assert found.keys() == {"roofs", "roofline"}
     shares, roofline = found.values()
     for text in (
@@ -123,11 +123,11 @@ def test_marks_are_where_the_data_are(data):
     assert len(sizes) == len(style.LOOKS)  # at one point all of them are seen
 
 
-def test_without_a_ladder_or_counts_there_are_the_ceilings_alone(data, drawn):
-    assert drawn("roofs").keys() == {"roofs"}
+def test_without_a_ladder_or_counts_there_are_the_ceilings_alone(data, draw_pictures):
+    assert draw_pictures("roofs").keys() == {"roofs"}
     _memory_csv(data)
     (data / "ladder.csv").unlink()
-    assert drawn("roofs").keys() == {"roofs"}
+    assert draw_pictures("roofs").keys() == {"roofs"}
 
 
 def test_labels_do_not_lie_over_one_another():

@@ -72,14 +72,16 @@ def test_an_instruction_with_another_bit_fails(monkeypatch):
         assert (row.view, row.vectors, row.mismatches, row.status) == (HARDWARE, 500, mismatches, status)
 
 
-def test_rounding_rings_what_a_gpu_lost_where_it_was_predicted(drawn):
+def test_rounding_rings_what_a_gpu_lost_where_it_was_predicted(draw_pictures):
     (kernel,) = (item for item in contenders() if str(item) == "s17_wgmma_tma cuda fp16")
 
     def row(view: str, k: int) -> RoundingRow:
         values = {"inputs": "normal", "view": view, "rel_error": 1e-7 * k, "checksum": f"{view}{k}"}
         return RoundingRow.about("rounding", kernel, Problem(256, 256, k), **values)
 
-    (alone,) = drawn("rounding", [row(PREDICTED, k) for k in (16, 64)]).values()
-    (both,) = drawn("rounding", [row(PREDICTED, k) for k in (16, 64)] + [row(HARDWARE, k) for k in (64, 256)]).values()
+    (alone,) = draw_pictures("rounding", [row(PREDICTED, k) for k in (16, 64)]).values()
+    (both,) = draw_pictures(
+        "rounding", [row(PREDICTED, k) for k in (16, 64)] + [row(HARDWARE, k) for k in (64, 256)]
+    ).values()
     assert "<!-- fp16 s17 -->" in alone and "rings" not in alone and "rings: the GPU" in both
     assert [len(re.findall("<use [^>]*stroke-width: 1.1", svg)) for svg in (alone, both)] == [0, 1]

@@ -192,8 +192,8 @@ def test_past_a_host_who_pulls_alone_waits_for_its_own_adapter():
     assert near.efficiency(ALL_GATHER, OVERLAPPED, one, 16, True) > near.efficiency(ALL_GATHER, IN_TURN, one, 16, True)
 
 
-def test_pictures_and_sentences_follow_the_rows(folder, drawn):
-    svg = drawn("scaling", folder=folder)
+def test_pictures_and_sentences_follow_the_rows(folder, draw_pictures):
+    svg = draw_pictures("scaling", folder=folder)
     assert svg.keys() == {"scaling", "scaling_model"}
     text = svg["scaling_model"]
     assert "the model is off by" in text and "not measured" in text
@@ -205,10 +205,10 @@ def test_pictures_and_sentences_follow_the_rows(folder, drawn):
     assert outcome("scaling", frame) != said
 
 
-def test_pictures_are_drawn_of_a_size_that_was_divided_alone(tmp_path, drawn):
+def test_pictures_are_drawn_of_a_size_that_was_divided_alone(tmp_path, draw_pictures):
     """As one past what is grown is, if it is asked for by itself."""
     store.save(tmp_path, "scaling", [row for row in made_up() if row.scaling == STRONG], ON_H200)
-    assert drawn("scaling", folder=tmp_path).keys() == {"scaling", "scaling_model"}
+    assert draw_pictures("scaling", folder=tmp_path).keys() == {"scaling", "scaling_model"}
 
 
 def test_the_tables_are_of_the_card_with_the_most_neighbours(folder, tmp_path):

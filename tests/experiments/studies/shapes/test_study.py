@@ -14,9 +14,9 @@ from gemm_ref import stages_in
 from tests.experiments.fixtures import CUBLAS, ENVIRONMENT, TFLOPS, ladder_rows, renamed, sweep_rows
 
 
-def test_pictures_of_tensor_cores_name_the_best_rung(drawn):
+def test_pictures_of_tensor_cores_name_the_best_rung(draw_pictures):
     named = [shape.sizes for shape in workloads.named_shapes()]
-    found = drawn("shapes", sweep_rows("shapes", named))
+    found = draw_pictures("shapes", sweep_rows("shapes", named))
     assert found.keys() == {"shapes_tensor_cores"}
     assert all(
         text in found["shapes_tensor_cores"] for text in ("Llama 3 qkv (2048", "s18 45", "s18 90", "geometric mean")
@@ -29,10 +29,10 @@ def shape_rows(*sizes):
     return [dataclasses.replace(row, m=m, n=n, k=k) for row in one for m, n, k in sizes]
 
 
-def test_shapes_are_named_and_mapped(drawn):
+def test_shapes_are_named_and_mapped(draw_pictures):
     """Each named shape has its row, and the best rung is named there."""
     named = workloads.named_shapes()
-    found = drawn("shapes", shape_rows(*(shape.sizes for shape in named), *workloads.map_sizes(DEFAULT)))
+    found = draw_pictures("shapes", shape_rows(*(shape.sizes for shape in named), *workloads.map_sizes(DEFAULT)))
     assert found.keys() == {"shapes_named", "shapes_vs_cublas", "shapes_best"}
     for shape, name in itertools.product(named, ("shapes_named", "shapes_vs_cublas")):
         assert f"<!-- {shape.name} ({' × '.join(map(str, shape.sizes))}) -->" in found[name]
@@ -41,13 +41,13 @@ def test_shapes_are_named_and_mapped(drawn):
     assert found["shapes_named"].count(f"<!-- {share}% {last[:3]} -->") >= len(named)
 
 
-def test_the_read_roof_is_of_what_memory_binds(drawn, tmp_path):
+def test_the_read_roof_is_of_what_memory_binds(draw_pictures, tmp_path):
     """Bytes over time, where they take longer than the arithmetic; without `roofs` nothing is drawn."""
     decode, square = (1, 4096, 4096), (2048, 4096, 4096)
     rows = [dataclasses.replace(row, median_us=40.0) for row in shape_rows(decode, square)]
-    assert "shapes_read_roof" not in drawn("shapes", rows)
+    assert "shapes_read_roof" not in draw_pictures("shapes", rows)
     store.save(tmp_path, "roofs", [_ceiling("fma", 60.0), _ceiling("dram_read", 4.0)], ENVIRONMENT)
-    svg = drawn("shapes", rows)["shapes_read_roof"]
+    svg = draw_pictures("shapes", rows)["shapes_read_roof"]
     assert "(1 × 4096 × 4096)" in svg and "(2048 × 4096 × 4096)" not in svg
     took_us = 4 * (4096 * 4096 + 2 * 4096) / 4.0 / 1e6
     assert f"<!-- {format_short_percent(100 * took_us / 40)}% {FIRST[:3]} -->" in svg
@@ -72,11 +72,11 @@ def test_shapes_of_the_default_preset_are_of_every_group():
     assert set(workloads.shapes(FULL, "fp32")) == {*groups, *workloads.map_sizes(FULL)}
 
 
-def test_a_mode_with_one_rung_names_it_once_and_means_leave_out_failed_controls(drawn, tmp_path):
+def test_a_mode_with_one_rung_names_it_once_and_means_leave_out_failed_controls(draw_pictures, tmp_path):
     problems = [(1, 4096, 4096), (2048, 6144, 4096)]
     only = [each for each in sweep_rows("shapes", problems) if each.stage[:3] == "s18" and each.math == "bf16"]
     failed = dataclasses.replace(only[0], stage=CONTROL, backend=CONTROL, dialect="", verdict="UNSURE")
-    svg = drawn("shapes", [*only, failed])["shapes_tensor_cores"]
+    svg = draw_pictures("shapes", [*only, failed])["shapes_tensor_cores"]
     assert "bf16 s18" in svg and "s18 45" not in svg and "geometric mean, without †" in svg
     assert svg.count("<!-- 90 -->") == 2 * 3 and svg.count("<!-- 45 -->") == 3  # that of batch 1 is in no mean
-    assert "geometric mean, " not in drawn("shapes", only, tmp_path / "only")["shapes_tensor_cores"]
+    assert "geometric mean, " not in draw_pictures("shapes", only, tmp_path / "only")["shapes_tensor_cores"]

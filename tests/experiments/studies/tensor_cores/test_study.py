@@ -73,8 +73,8 @@ def test_a_comparison_tells_them_apart(data):
 
 
 @pytest.mark.usefixtures("data")
-def test_plots_name_every_rung_mode_and_size(drawn):
-    svg = drawn("tensor_cores")
+def test_plots_name_every_rung_mode_and_size(draw_pictures):
+    svg = draw_pictures("tensor_cores")
     assert svg.keys() == {"tensor_cores_vs_cublas", "tensor_cores_layouts"}
     shares, layouts = svg["tensor_cores_vs_cublas"], svg["tensor_cores_layouts"]
     for item in gemm_ref.implementations():

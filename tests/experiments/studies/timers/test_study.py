@@ -12,15 +12,15 @@ from experiments.records.request import Request
 from experiments.records.rows import DO_BENCH, EVENTS, HOST, SKIPPED, WARM, WAYS
 from experiments.studies.timers import study as timers
 from gemm_ref import Problem
-from tests.experiments.fixtures import chosen, sweep_row
+from tests.experiments.fixtures import select_contenders, sweep_row
 
 
-def test_every_way_of_taking_a_time_is_set_beside_the_cold_one(seen, drawn, monkeypatch):
+def test_every_way_of_taking_a_time_is_set_beside_the_cold_one(seen, draw_pictures, monkeypatch):
     monkeypatch.setattr(timers, "missing_for", lambda way: "do_bench: no Triton" if way == DO_BENCH else "")
-    own = chosen(timers)
-    assert {each.math for each in own} == {"fp32", "bf16"} and {each.math for each in chosen(timers, math="fp8")} == {
-        "fp8"
-    }
+    own = select_contenders(timers)
+    assert {each.math for each in own} == {"fp32", "bf16"} and {
+        each.math for each in select_contenders(timers, math="fp8")
+    } == {"fp8"}
     skipped = list(timers.measure(Request("cuda"), own, Bars(None)))
     assert {mode for _, mode, _ in seen} == {*WAYS} - {DO_BENCH}
     assert {(each.status, each.detail) for each in skipped} == {(SKIPPED, "do_bench: no Triton")}
@@ -32,7 +32,7 @@ def test_every_way_of_taking_a_time_is_set_beside_the_cold_one(seen, drawn, monk
         for share in [0.5 if way == HOST and each.dialect else 0.9 if each.dialect else 1.0]
         for us in [slow.get(way, 1.0) * 10 / share]
     ]
-    found = drawn("timers", [*timed, *skipped])["timers"]
+    found = draw_pictures("timers", [*timed, *skipped])["timers"]
     assert all(text in found for text in ("host clock", "do_bench", "M = N = K = 256", "90%", "50%"))
     text = outcome("timers", pd.DataFrame([dataclasses.asdict(each) for each in timed]))
     assert "50% (warm)" in text and "400% (host clock)" in text and "50% of its speed by one timer (host clock)" in text

@@ -18,13 +18,13 @@ from gemm_ref.build import BuildError
 from gemm_ref.launch import cdiv
 from gemm_ref.toolchain import find_toolkit, open_device_library
 
-THREADS, VECTOR, TILE, LINE = 256, 16, 64, 128  # of lay_out.cu
+THREADS, VECTOR, TILE, LINE = 256, 16, 64, 128  # of copy_layout.cu
 MOST_BLOCKS = 2**32 // THREADS - 1  # of a copy, whose vectors are counted in 32 bits
 MOST_PLANS = 1024  # that are kept
 
 
 class Copy(ctypes.Structure):
-    """`Copy` of lay_out.cu."""
+    """`Copy` of copy_layout.cu."""
 
     _fields_ = [
         ("from_", ctypes.c_void_p),

@@ -12,8 +12,8 @@ import torch
 from gemm_ref import Launch, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.launch import cdiv
-from gemm_ref.operands import as_layout, lay_out, lies_in, padded
-from gemm_ref.operands.lay_out import copy_all, plan, transposed
+from gemm_ref.operands import as_layout, copy_layout, lies_in, padded
+from gemm_ref.operands.copy_layout import copy_all, plan, transposed
 from gemm_ref.toolchain import run_nvcc
 
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32}
@@ -62,7 +62,7 @@ def test_what_lies_so_already_is_not_copied(device):
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory) -> dict[int, ptx.DecodedKernel]:
     """Bytes of an element -> the kernel, for the reference GPU."""
-    source = Path(lay_out.__file__).with_suffix(".cu")
+    source = Path(copy_layout.__file__).with_suffix(".cu")
     target = tmp_path_factory.mktemp("lay_out") / "lay_out.ptx"
     run_nvcc(["-O3", "-std=c++17", "-lineinfo", "-ptx", "-arch=compute_90a", str(source), "-o", str(target)])
     text = target.read_text(encoding="utf-8")
@@ -82,7 +82,7 @@ def test_the_kernel_on_the_reference_gpu(kernels, shape, itemsize):
             room = torch.full((shape[0], columns), POISON, dtype=x.dtype)
             args += [x if order == "rows" else x.t(), room, *plan(x.shape, x.stride(), room.stride(), 0, itemsize)]
             copies.append((x, room))
-        launch = Launch((args[6] + args[14], 1, 1), (lay_out.THREADS, 1, 1), partly=("out", "out too"))
+        launch = Launch((args[6] + args[14], 1, 1), (copy_layout.THREADS, 1, 1), partly=("out", "out too"))
         names = ["in", "out", *[""] * 6, "in too", "out too"]
         with ptx.watched(detectors := ptx.Detectors()):
             ptx.run(kernels[itemsize], launch, args, names=names)
@@ -105,11 +105,11 @@ def test_without_nvcc_torch_copies_and_a_warning_says_so(monkeypatch):
     def missing():
         raise BuildError("nvcc was not found")
 
-    lay_out.toolkit_is_there.cache_clear()
-    monkeypatch.setattr(lay_out, "find_toolkit", missing)
+    copy_layout.toolkit_is_there.cache_clear()
+    monkeypatch.setattr(copy_layout, "find_toolkit", missing)
     with pytest.warns(UserWarning, match="torch copies operands .* nvcc was not found"):
-        assert not lay_out.toolkit_is_there()
+        assert not copy_layout.toolkit_is_there()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # once is enough
-        assert not lay_out.toolkit_is_there()
-    lay_out.toolkit_is_there.cache_clear()
+        assert not copy_layout.toolkit_is_there()
+    copy_layout.toolkit_is_there.cache_clear()
