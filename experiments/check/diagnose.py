@@ -237,7 +237,6 @@ def equal_sizes(is_right: Callable[[gemm_ref.Problem], bool], base: gemm_ref.Pro
 
 
 def confused_sizes(equal: str) -> Message:
-    """Returns the reason of a kernel that needs these sizes equal."""
     return message(Why.SQUARE_ONLY) if equal == "MNK" else message(Why.EQUAL_ONLY, one=equal[0], other=equal[1])
 
 

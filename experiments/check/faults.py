@@ -50,7 +50,6 @@ class FaultKind(StrEnum):
 
     @property
     def is_outside(self) -> bool:
-        """Whether it is an access outside what may be accessed."""
         return self in (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED)
 
 
@@ -118,7 +117,6 @@ def place_of(fault: str) -> tuple[str, int]:
 
 
 def kind_of(fault: str) -> FaultKind:
-    """Returns the kind of what stopped a run."""
     return next(kind for words, kind in _KINDS if words in fault)
 
 

@@ -90,7 +90,6 @@ class Unit:
 
     @property
     def text(self) -> str:
-        """The text of all files, as they are compiled."""
         return "\n".join(self.texts.values())
 
     def all_functions(self) -> list[tuple[syntax.Function, Path, int]]:

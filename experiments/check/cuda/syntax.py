@@ -218,7 +218,6 @@ class Function:
 
 
 def functions(source: str) -> list[Function]:
-    """Returns the functions in the order of the source."""
     found = _functions(_without_directives(without_comments(source)))
     return [replace(each, raw=source[each.end - 1 - len(each.body) : each.end - 1]) for each in found]
 
@@ -248,7 +247,6 @@ def blanked(source: str, gone: Iterable[Function], complete: bool = False) -> st
 
 
 def is_host_line(text: str, line: int) -> bool:
-    """Whether a line is part of a host function."""
     return any(line in lines(text, function) for function in functions(text) if not function.on_device)
 
 

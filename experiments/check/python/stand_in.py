@@ -200,8 +200,6 @@ class _Driver(without_gpu.NoGpu):
 
 
 class _Stream:
-    """A stream on which all work is complete at once."""
-
     cuda_stream = 0
 
     synchronize = wait_stream = wait_event = record_event = lambda self, *_: None

@@ -12,7 +12,7 @@ import pytest
 from experiments.check import page, report
 from experiments.check.faults import Fault, FaultKind
 from experiments.check.messages import Advice, Limit, Note, Unchecked, Why, message
-from experiments.check.page.pictures import FLAWED, picture, strips
+from experiments.check.page import FLAWED, picture, strips
 from experiments.check.report import LineTraffic, MachineCode, Outcome, Rank, Report, Run, Traffic, WarpRequest
 from experiments.check.sizes import Need
 from gemm_ref import Problem

@@ -1,4 +1,8 @@
-"""Runs host code up to its launches, which `recorder.cpp` records, and passes their arguments to the reference GPU."""
+"""Runs host code up to its launches, which `recorder.cpp` records, and passes their arguments to the reference GPU.
+
+Sizes that a program sets itself, `int m = 4096;` or `#define N 4096`, are replaced by ours where there are any. A main
+that exits early, because a file with its matrices is missing, can be made to continue, with our sizes as well.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,18 @@ import functools
 import re
 import struct
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import torch
 
+from experiments.check.cuda import syntax
 from experiments.check.cuda.compile import Unit, compile_with_repairs
-from experiments.check.cuda.host_code import calls, program_sizes
+from experiments.check.cuda.host_code import calls
 from experiments.check.cuda.launch import as_axes
-from experiments.check.cuda.parameters import MATRICES, PLACES
+from experiments.check.cuda.parameters import MATRICES, MIN_SIZE, PLACES, SIZES, is_square_size, roles_of
 from experiments.records.request import UsageError
 from gemm_ref import ptx
 from gemm_ref.build import CACHE, BuildError, digest, find_cxx, keep
@@ -29,6 +34,21 @@ _SOURCE = Path(__file__).resolve().parent / "recorder.cpp"
 _UNDEFINED = re.compile(r"undefined reference to [`']([\w.$]+)'")
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\s[^,\[]*)?\w+(?:\[(\d+)\])?")
 _SECONDS = 15
+
+_IGNORE_EXIT = 5  # its index in `checked_number`
+_DECLARATIONS = """double checked_number(int which);
+static inline double checked_size(int which, double own) { return checked_number(which) ? checked_number(which) : own; }
+"""
+_MACRO = re.compile(r"^([ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+)([^\n]+?)([ \t]*(?://[^\n]*)?)$", re.M)
+_INTEGER = r"(?:unsigned\s+|long\s+|static\s+|const\s+)*(?:int|long|size_t|unsigned|uint|u?int(?:32|64)_t|auto)"
+_CONSTANT = re.compile(rf"^(?:static\s+)?const\s+{_INTEGER}\s+([^;(){{}}]+);", re.M)
+_DECLARED = re.compile(rf"\b{_INTEGER}\s+([^;(){{}}]+);")
+_SET = re.compile(r"\b(\w+)(\s*=\s*)(\d[\d\s*<u]*)(?=\s*(?:,|$))")
+_UNSET = re.compile(r"(^|,)(\s*)(\w+)(?=\s*(?:,|$))")  # in a declaration, a variable without a value
+_ENDS = re.compile(r"\b(?:return\s+(?:-?[1-9]\d*|EXIT_FAILURE)|exit\s*\(\s*(?:-?[1-9]\d*|EXIT_FAILURE)\s*\))\s*;")
+_LOOP = re.compile(r"\bfor\s*\(")
+# A compiler's message that may be due to sizes that are no longer constants
+_BY_REPLACED_SIZES = re.compile(r"checked_(?:number|size)|constant|initializ|template argument")
 
 
 @dataclass(frozen=True)
@@ -75,7 +95,7 @@ def build(unit: Unit, ways: Sequence[calls.HostCall], rewrite: Callable[[str], s
 
     def repair(message: str) -> bool:
         before = len(rejected)
-        if unit.rewrite is not str and program_sizes.may_be_caused_by_rewrite(message):
+        if unit.rewrite is not str and _BY_REPLACED_SIZES.search(message):
             unit.rewrite = str
             return True
         rejected.update(calls.rejected(message))
@@ -86,7 +106,7 @@ def build(unit: Unit, ways: Sequence[calls.HostCall], rewrite: Callable[[str], s
             "" if index in rejected or call.function.name in unit.left_out else call.text
             for index, call in enumerate(ways)
         ]
-        before = "" if unit.rewrite is str else program_sizes.DECLARATIONS
+        before = "" if unit.rewrite is str else _DECLARATIONS
         source.write_text(unit.compose(before=before, after=calls.dispatcher(texts)), encoding="utf-8")
         arch = f"compute_{architecture(REFERENCE_CAPABILITY)}"
         kept = ["-keep", "--keep-dir", str(folder), "-gencode", f"arch={arch},code={arch}"]
@@ -170,6 +190,55 @@ def _read(lines: Sequence[str], wanted: Sequence[str]) -> list[RecordedLaunch]:
     return found
 
 
+def rewrite(texts: Collection[str], leading: Collection[str], constants: Mapping[str, int]) -> Callable[[str], str]:
+    """Returns what puts our sizes into the functions `leading` to the launch and into constants of host code alone."""
+    used = {
+        word
+        for text in texts
+        for function in syntax.functions(text)
+        if function.on_device
+        for word in {*re.findall(r"\w+", function.body)}.difference(p.name for p in function.parameters)
+    }
+    unused = [name for name in constants if name not in used]
+    free = {name: axis for name, axis in zip(unused, roles_of(unused), strict=True) if axis in SIZES}
+    free = {name: axis for name, axis in free.items() if constants[name] >= MIN_SIZE}
+    square = set() if free else {name for name in constants if is_square_size(name) and name not in used}
+    shared = free | {name: "N" for name in square if constants[name] >= MIN_SIZE}
+
+    def with_our_sizes(text: str) -> str:
+        for function in reversed(syntax.functions(text)):
+            if function.name in leading:
+                first, last = function.end - 1 - len(function.body), function.end - 1
+                body = _locals(text[first:last])
+                if function.name == "main":
+                    body = _ENDS.sub(lambda end: f"{{ if (!checked_number({_IGNORE_EXIT})) {end[0]} }}", body)
+                text = text[:first] + body + text[last:]
+            elif len(_LOOP.findall(function.body)) >= len(SIZES) and not function.on_device and function.is_void:
+                text = syntax.blanked(text, [function])  # the product on the host, which takes seconds
+        text = _MACRO.sub(lambda m: m[1] + (_number(shared[m[2]], m[3]) if m[2] in shared else m[3]) + m[4], text)
+        return _CONSTANT.sub(lambda m: _with_sizes(m, shared), text)
+
+    return with_our_sizes
+
+
+def _locals(body: str) -> str:
+    declared = _DECLARED.findall(body)
+    names = [found[at] for each in declared for form, at in ((_SET, 1), (_UNSET, 3)) for found in form.finditer(each)]
+    axes = {name: axis for name, axis in zip(names, roles_of(names), strict=True) if axis in SIZES}
+    axes = axes or {name: "N" for name in names if is_square_size(name)}
+    return _DECLARED.sub(lambda m: _with_sizes(m, axes), body)
+
+
+def _with_sizes(declared: re.Match, axes: Mapping[str, str]) -> str:
+    inside = _SET.sub(lambda m: m[1] + m[2] + (_number(axes[m[1]], m[3]) if m[1] in axes else m[3]), declared[1])
+    inside = _UNSET.sub(lambda m: m[0] + (f" = {_number(axes[m[3]], '0')}" if m[3] in axes else ""), inside)
+    return declared[0].replace(declared[1], inside, 1)
+
+
+def _number(axis: str, default: str) -> str:
+    return f"((int)checked_size({SIZES.index(axis)}, {default}))"
+
+
 _MARK = b"checked\0"  # how a CUtensorMap of `recorder.cpp` begins
 _ENCODED = struct.Struct("<8sQ5Q4Q5H5H5B")
 _SWIZZLES = (0, 32, 64, 128)  # by CUtensorMapSwizzle
@@ -192,7 +261,6 @@ def places(record: RecordedLaunch) -> dict[int, str]:
 
 
 def tensor_map_types(record: RecordedLaunch) -> dict[str, torch.dtype]:
-    """Returns the types of the matrices that tensor maps describe."""
     found = {}
     for raw in record.arguments:
         if raw.startswith(_MARK):
