@@ -263,7 +263,8 @@ class Checker:
         """Other whole tiles that are right, of sizes that differ: multiples explain the wrong ones then."""
         rows, columns = self.subject.tile
         right = (trial.problem for trial in self._trials if trial.right)
-        for problem in (*right, self.subject.nearest_problem(sizes.deeper(wrong))):
+        deeper = wrong.resized(k=sizes.power(wrong.k, wrong.m, wrong.n))  # an even number of most slices
+        for problem in (*right, self.subject.nearest_problem(deeper)):
             whole = problem.m % rows == problem.n % columns == 0
             if whole and len({problem.m, problem.n, problem.k}) == len(sizes.AXES) and self._is_right(problem):
                 return problem
@@ -276,8 +277,8 @@ class Checker:
         if cube != base and not whole.unordered:
             equal = self._record(cube, decisive=True, detect=True)
             if equal.right:
-                self.report.equal = diagnose.equal_sizes(self._is_right, base, cube)
-                self._add_reasons(diagnose.confused_sizes(self.report.equal))
+                one, other, *third = self.report.equal = diagnose.equal_sizes(self._is_right, base, cube)
+                self._add_reasons(message(Why.SQUARE_ONLY) if third else message(Why.EQUAL_ONLY, one=one, other=other))
                 side = max(self.subject.tile) + 3  # whether any ragged sizes do that are equal where they must
                 ragged = Problem(side, side + 2, side + 4).resized(**dict.fromkeys(self.report.equal.lower(), side))
                 self._try(self.subject.nearest_problem(ragged))

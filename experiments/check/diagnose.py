@@ -236,10 +236,6 @@ def equal_sizes(is_right: Callable[[gemm_ref.Problem], bool], base: gemm_ref.Pro
     return next((pair for pair, problem in pairs if is_right(problem)), "MNK")
 
 
-def confused_sizes(equal: str) -> Message:
-    return message(Why.SQUARE_ONLY) if equal == "MNK" else message(Why.EQUAL_ONLY, one=equal[0], other=equal[1])
-
-
 def wrong_strides(subject: Subject) -> Iterator[Message]:
     """Yields the lines of the source that step from row to row of a matrix by another size than its rows have."""
     for line, matrix, name, size in subject.row_steps():

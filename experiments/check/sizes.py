@@ -72,11 +72,6 @@ def powers(problem: gemm_ref.Problem) -> gemm_ref.Problem:
     return problem.resized(m, n, power(problem.k, m, n))
 
 
-def deeper(problem: gemm_ref.Problem) -> gemm_ref.Problem:
-    """Returns the problem with a power of two as K, which is a whole and an even number of most slices."""
-    return problem.resized(k=power(problem.k, problem.m, problem.n))
-
-
 def power(size: int, *others: int) -> int:
     """Returns the next power of two that is no other size."""
     found: int = 1 << (size - 1).bit_length()

@@ -134,13 +134,6 @@ class Subject(ABC):
         """Returns a kernel for fp32 that is compared as one that rounds its operands to tf32, or fp16."""
         return replace(self, math="tf32").assume(f"operands cut to {to}").with_note(code, to=to, **values)
 
-    def with_math(self, math: str, dtype: torch.dtype | None = None) -> Self:
-        """Returns the kernel compared in this math mode. Raises UsageError where that is for another element type."""
-        wanted = gemm_ref.MATHS[math].dtype
-        if dtype not in (None, wanted):
-            raise UsageError(f"--math {math} is for matrices of {wanted}, and those of {self.name} are {dtype}")
-        return replace(self, math=math)
-
     @property
     @abstractmethod
     def how(self) -> str:

@@ -8,6 +8,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -153,7 +154,11 @@ class KernelFile:
             recording=recorded,
         )
         if options.math:
-            kernel = kernel.with_math(options.math, gemm_ref.MATHS[kernel.math].dtype)
+            own, wanted = (gemm_ref.MATHS[math].dtype for math in (kernel.math, options.math))
+            if own != wanted:
+                what = f"--math {options.math} is for matrices of {wanted}"
+                raise UsageError(f"{what}, and those of {kernel.name} are {own}")
+            kernel = replace(kernel, math=options.math)
         return Bound(kernel, candidates, names, passed)
 
     def _templates(self, names: Mapping[str, int]) -> list[launch.Template]:

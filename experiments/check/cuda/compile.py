@@ -83,7 +83,8 @@ class Unit:
             self.flags = (_CPP20, *self.flags)
         self._leave_out_unused()
         toolkit = find_toolkit() / "include"
-        for name in headers.names(self.path, text):
+        for quoted, angles in headers.INCLUDE.findall(headers.with_includes(self.path, text)):
+            name = quoted or angles
             ours = headers.stand_in(name, "") != headers.NOTHING or headers.project_folder(self.path, name)
             if ours and not (toolkit / name).exists():
                 self._add_header(name)
@@ -294,11 +295,12 @@ class Unit:
 
     def _collect_warnings(self, output: str) -> None:
         text = self.texts.get(self.kernel_path.resolve(), "")
+        host = [syntax.lines(text, each) for each in syntax.functions(text) if not each.on_device]
         for file, line, number, words in _WARNING.findall(output):
             warning = (number, int(line), words.strip())
             if number == _UNREFERENCED or file != self.kernel_path.name or warning in self.warnings:
                 continue
-            if not syntax.is_host_line(text, int(line)):  # nvcc compiles the whole file
+            if not any(warning[1] in lines for lines in host):  # nvcc compiles the whole file
                 self.warnings.append(warning)
 
 

@@ -117,7 +117,9 @@ def fit(values: Mapping[Problem, int], axis: int) -> str | None:
     """Returns the simplest expression with these values; None where there is none. `axis`: of a grid, x is 0."""
     if len(set(values.values())) == 1:
         return str(next(iter(values.values())))
-    return next((text for text in _candidates(values, axis) if _holds(text, values)), None)
+    named = [({"M": p.m, "N": p.n, "K": p.k}, value) for p, value in values.items()]
+    candidates = _candidates(values, axis)
+    return next((text for text in candidates if all(evaluate(text, names) == value for names, value in named)), None)
 
 
 def fit_one_size(value: int, size: int, name: str, step: int) -> str | None:
@@ -127,10 +129,6 @@ def fit_one_size(value: int, size: int, name: str, step: int) -> str | None:
     tiles = (tile for tile in _ROUNDEST_FIRST if cdiv(size, tile) == value and step in (0, tile))
     tile = next(tiles, 0)
     return f"cdiv({name}, {tile})" if tile else None
-
-
-def _holds(text: str, values: Mapping[Problem, int]) -> bool:
-    return all(evaluate(text, {"M": p.m, "N": p.n, "K": p.k}) == value for p, value in values.items())
 
 
 def _candidates(values: Mapping[Problem, int], axis: int) -> Iterator[str]:

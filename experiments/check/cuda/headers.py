@@ -31,7 +31,7 @@ _SAMPLES = """#include <cmath>
 """
 # Libraries of NVIDIA's, of which a stand-in declares the names that the source uses.
 _LIBRARY = re.compile(r"(cublas|curand|cusparse|cusolver|cudnn|cufft|nvml|nccl|cutensor|nvToolsExt|cupti|magma)")
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+\.[^>\n]+)>)', re.M)
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+\.[^>\n]+)>)', re.M)
 # What lies at the top of a project; the second and the third kind lie in its folders, too.
 _TOPS = ((".git",), ("README*", "LICENSE*"), ("CMakeLists.txt", "Makefile", "makefile", "*.sln", "setup.py"))
 _UPWARDS = 4  # folders above the file's in which its project's headers are looked for
@@ -91,11 +91,6 @@ def stand_in(name: str, source: str) -> str:
     return NOTHING
 
 
-def names(path: Path, source: str) -> list[str]:
-    """Returns the headers that a file includes, directly or in files of its project."""
-    return list(dict.fromkeys(quoted or angles for quoted, angles in _INCLUDE.findall(with_includes(path, source))))
-
-
 def included(path: Path, source: str) -> list[Path]:
     """Returns the files of its project that a file includes, directly or indirectly, in order of inclusion."""
     found: dict[Path, None] = {}
@@ -105,7 +100,7 @@ def included(path: Path, source: str) -> list[Path]:
 
 def _collect(path: Path, source: str, found: dict[Path, None], seen: set[Path]) -> None:
     seen.add(path)
-    for quoted, angles in _INCLUDE.findall(source):
+    for quoted, angles in INCLUDE.findall(source):
         folder = project_folder(path, quoted or angles)
         file = (folder / (quoted or angles)).resolve() if folder else path
         if file not in seen:

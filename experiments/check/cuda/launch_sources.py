@@ -23,7 +23,7 @@ from experiments.check.cuda.bind import KernelFile
 from experiments.check.cuda.expressions import numbers
 from experiments.check.cuda.kernel import CudaKernel
 from experiments.check.cuda.launch import LaunchRule
-from experiments.check.cuda.parameters import SIZES, StorageOrder
+from experiments.check.cuda.parameters import SIZES
 from experiments.check.messages import Message, Note, message
 from experiments.check.sizes import first_block
 from experiments.check.subject import Survey, Trial, attempt
@@ -226,7 +226,8 @@ def _with_other_storage(
         for rule in kernel.launch.with_tile(kernel.tile, storage.axes) if grid_differs else [kernel.launch]:
             changed = kernel.changed(storage=storage, launch=rule, assumed=str(storage))
             if _is_right(changed, size):
-                changed = changed.with_note(Note.LAYOUT_FOUND, layout=storage, option=_layout_option(storage))
+                option = f": --layout {storage.option}" if storage.option and storage.axes == "MNK" else ""
+                changed = changed.with_note(Note.LAYOUT_FOUND, layout=storage, option=option)
                 if rule.grid == kernel.launch.grid or kernel.has_free_grid:
                     return changed
                 return changed.with_note(Note.GRID_FROM_OWN_SIZES, launch=rule)
@@ -236,10 +237,6 @@ def _with_other_storage(
             "say with --args, --grid and --block how it is launched"
         )
     return None
-
-
-def _layout_option(storage: StorageOrder) -> str:
-    return f": --layout {storage.option}" if storage.option and storage.axes == "MNK" else ""
 
 
 def _complete_tiles(kernel: CudaKernel, seen: Survey) -> gemm_ref.Problem:

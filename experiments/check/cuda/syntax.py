@@ -246,10 +246,6 @@ def blanked(source: str, gone: Iterable[Function], complete: bool = False) -> st
     return source
 
 
-def is_host_line(text: str, line: int) -> bool:
-    return any(line in lines(text, function) for function in functions(text) if not function.on_device)
-
-
 def lines(text: str, function: Function) -> range:
     return range(text.count("\n", 0, function.start) + 1, text.count("\n", 0, function.end) + 2)
 
