@@ -126,10 +126,11 @@ class Checker:
         """The sizes to try, by what the first block of a large problem does."""
         seen = self.subject.survey or sizes.first_block(self.subject)[0]
         subject = self.subject = replace(self.subject, survey=seen, tile=seen.tile or self.subject.tile)
-        found = sizes.choose(subject.tile, seen.slice, seen.depth)
-        self._one_tile, self._slice = subject.nearest_problem(found.one), seen.slice
-        first = sizes.squared(subject.tile, seen.slice, seen.depth, seen.walks) if subject.square else found.complete
-        whole, *others = dict.fromkeys(subject.nearest_problem(problem) for problem in (first, *found.others))
+        problems, one = sizes.choose(subject.tile, seen.slice, seen.depth)
+        self._one_tile, self._slice = subject.nearest_problem(one), seen.slice
+        if subject.square:
+            problems[0] = sizes.squared(subject.tile, seen.slice, seen.depth, seen.walks)
+        whole, *others = dict.fromkeys(map(subject.nearest_problem, problems))
         limit = 2 * MAX_DETECTED if subject.square else math.inf  # there sizes grow to the largest
         return [whole, *(problem for problem in others if problem.flops <= max(limit, whole.flops))]
 
@@ -275,17 +276,18 @@ class Checker:
         base, cube = whole.problem, self.subject.nearest_problem(sizes.cube(self.subject.tile, whole.problem.k))
         self._add_reasons(diagnose.explain(self.subject, whole))
         if cube != base and not whole.unordered:
-            equal = self._record(cube, decisive=True, detect=True)
-            if equal.right:
-                one, other, *third = self.report.equal = diagnose.equal_sizes(self._is_right, base, cube)
-                self._add_reasons(message(Why.SQUARE_ONLY) if third else message(Why.EQUAL_ONLY, one=one, other=other))
+            in_cube = self._record(cube, decisive=True, detect=True)
+            if in_cube.right:
+                equal = self.report.equal = diagnose.equal_sizes(self._is_right, base, cube)
+                two = message(Why.EQUAL_ONLY, one=equal[0], other=equal[1])
+                self._add_reasons(message(Why.SQUARE_ONLY) if equal == "MNK" else two)
                 side = max(self.subject.tile) + 3  # whether any ragged sizes do that are equal where they must
-                ragged = Problem(side, side + 2, side + 4).resized(**dict.fromkeys(self.report.equal.lower(), side))
+                ragged = Problem(side, side + 2, side + 4).resized(**dict.fromkeys(equal.lower(), side))
                 self._try(self.subject.nearest_problem(ragged))
                 base = cube
-            elif not equal.fault and not self.report.why:
-                self._trials.append(equal)
-                if reason := diagnose.explain(self.subject, equal):
+            elif not in_cube.fault and not self.report.why:
+                self._trials.append(in_cube)
+                if reason := diagnose.explain(self.subject, in_cube):
                     self._add_reasons(message(Why.IN_A_CUBE, side=cube.m, reason=reason))
         self._add_reasons(*diagnose.wrong_strides(self.subject))
         return None if whole.fault and base == whole.problem else base

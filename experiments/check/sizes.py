@@ -27,35 +27,26 @@ _MAX_PARTS = 16  # of C that a block stores one after another, loading A for eac
 _MIN_DEPTH, _SLICE = 128, 32  # products of each sum, and those of a slice where it is not known
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """The problems that a kernel is tried at, of three different sizes each, so that exchanged ones show."""
+def choose(tile: tuple[int, int], slice_: int, depth: int) -> tuple[list[gemm_ref.Problem], gemm_ref.Problem]:
+    """Returns (the problems to try, whole tiles first, and one tile with few products, for searches among sizes).
 
-    complete: gemm_ref.Problem  # whole tiles, and as deep as all of its buffers and more
-    others: tuple[gemm_ref.Problem, ...]
-    one: gemm_ref.Problem  # one tile and few products: where sizes are searched
-
-
-def choose(tile: tuple[int, int], slice_: int, depth: int) -> Sizes:
-    """Returns three tiles down and more across, depth, partial tiles on each side, and the smallest sizes.
-
-    tile: rows and columns of C that a block owns; slice_ and depth: see `survey.Survey`. Where three by four tiles of
-    full depth are too much work, they are shallow, and fewer tiles are deep.
+    Each has three different sizes, so that exchanged ones show. Where three by four tiles of full depth, see `Survey`,
+    are too much work, they are shallow, and fewer tiles are deep.
     """
     rows, columns = (side * cdiv(_MIN_SIDE, side) for side in tile)
     shallow = least_distinct(slice_ * cdiv(_SHALLOW, slice_), slice_, rows, columns)
     wide = gemm_ref.Problem(3 * rows, (4 if 3 * rows != 4 * columns else 5) * columns, 0)
     k = least_distinct(depth, slice_, wide.m, wide.n)
     part = 2 * slice_ + 7 if slice_ <= _SHALLOW else slice_ + 7
-    small = (gemm_ref.Problem(5, 3, 2), gemm_ref.Problem(1, 1, 1))
+    small = [gemm_ref.Problem(5, 3, 2), gemm_ref.Problem(1, 1, 1)]
     one = gemm_ref.Problem(rows, columns, shallow)
     if wide.m * wide.n * k <= _MAX_PRODUCTS:
         edges = gemm_ref.Problem(2 * rows + 3, 2 * columns + 5, max(part, 39))
-        return Sizes(wide.resized(k=k), (edges, *small), one)
+        return [wide.resized(k=k), edges, *small], one
     deep = gemm_ref.Problem((2 if 2 * rows != columns else 3) * rows, columns, 0)
     deep = deep.resized(k=least_distinct(depth, slice_, deep.m, deep.n))
     wide = wide.resized(k=least_distinct(shallow, slice_, wide.m, wide.n))
-    return Sizes(deep, (wide, gemm_ref.Problem(rows + 3, columns + 5, max(part, 39)), *small), one)
+    return [deep, wide, gemm_ref.Problem(rows + 3, columns + 5, max(part, 39)), *small], one
 
 
 def least_distinct(k: int, slice_: int, *others: int) -> int:

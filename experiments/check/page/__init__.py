@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,7 @@ WIDE, HIGH = 440, 9  # of the picture, and of a lane's row
 SIDE, HEAD = 44, 18  # beside the rows for the lanes' numbers, and above the columns for theirs
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """The access of one lane to one bank or sector."""
 
     x: float
@@ -40,8 +39,7 @@ class Box:
     title: str
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """The elements of a picture, and its caption."""
 
     columns: str  # what they are
@@ -128,8 +126,7 @@ GLYPHS: Mapping[str, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """One size: its label, how its run ended, and the same in words."""
 
     text: str
@@ -138,8 +135,7 @@ class Cell:
     base: bool  # the whole sizes that the strips start from
 
 
-@dataclass(frozen=True)
-class Strip:
+class Strip(NamedTuple):
     label: str
     about: str
     cells: tuple[Cell, ...]
@@ -186,8 +182,7 @@ def _cells(report: Report, runs: Iterable[Run], base: Run, axis: str = "") -> tu
 # --- the page ---
 
 
-@dataclass(frozen=True)
-class Remark:
+class Remark(NamedTuple):
     """A remark beside a line of the source, and the place of the page with the details."""
 
     kind: str  # fault or cost
@@ -195,8 +190,7 @@ class Remark:
     text: str
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     line: LineTraffic
     picture: Picture | None
     open: bool
