@@ -129,7 +129,7 @@ class Checker:
         problems, one = sizes.choose(subject.tile, seen.slice, seen.depth)
         self._one_tile, self._slice = subject.nearest_problem(one), seen.slice
         if subject.square:
-            problems[0] = sizes.squared(subject.tile, seen.slice, seen.depth, seen.walks)
+            problems[0] = sizes.complete_cube(subject, seen)
         whole, *others = dict.fromkeys(map(subject.nearest_problem, problems))
         limit = 2 * MAX_DETECTED if subject.square else math.inf  # there sizes grow to the largest
         return [whole, *(problem for problem in others if problem.flops <= max(limit, whole.flops))]

@@ -34,9 +34,9 @@ def choose(tile: tuple[int, int], slice_: int, depth: int) -> tuple[list[gemm_re
     are too much work, they are shallow, and fewer tiles are deep.
     """
     rows, columns = (side * cdiv(_MIN_SIDE, side) for side in tile)
-    shallow = least_distinct(slice_ * cdiv(_SHALLOW, slice_), slice_, rows, columns)
+    shallow = _least_distinct(slice_ * cdiv(_SHALLOW, slice_), slice_, rows, columns)
     wide = gemm_ref.Problem(3 * rows, (4 if 3 * rows != 4 * columns else 5) * columns, 0)
-    k = least_distinct(depth, slice_, wide.m, wide.n)
+    k = _least_distinct(depth, slice_, wide.m, wide.n)
     part = 2 * slice_ + 7 if slice_ <= _SHALLOW else slice_ + 7
     small = [gemm_ref.Problem(5, 3, 2), gemm_ref.Problem(1, 1, 1)]
     one = gemm_ref.Problem(rows, columns, shallow)
@@ -44,12 +44,26 @@ def choose(tile: tuple[int, int], slice_: int, depth: int) -> tuple[list[gemm_re
         edges = gemm_ref.Problem(2 * rows + 3, 2 * columns + 5, max(part, 39))
         return [wide.resized(k=k), edges, *small], one
     deep = gemm_ref.Problem((2 if 2 * rows != columns else 3) * rows, columns, 0)
-    deep = deep.resized(k=least_distinct(depth, slice_, deep.m, deep.n))
-    wide = wide.resized(k=least_distinct(shallow, slice_, wide.m, wide.n))
+    deep = deep.resized(k=_least_distinct(depth, slice_, deep.m, deep.n))
+    wide = wide.resized(k=_least_distinct(shallow, slice_, wide.m, wide.n))
     return [deep, wide, gemm_ref.Problem(rows + 3, columns + 5, max(part, 39)), *small], one
 
 
-def least_distinct(k: int, slice_: int, *others: int) -> int:
+def complete_tiles(subject: Subject, seen: Survey) -> gemm_ref.Problem:
+    """Returns whole tiles of sizes that differ, as few as that takes, and as deep as all of the kernel's buffers."""
+    if subject.square:
+        return complete_cube(subject, seen)
+    m, n = (side * cdiv(_MIN_SIDE, side) for side in seen.tile or subject.tile)
+    n = 2 * n if n == m else n
+    return subject.nearest_problem(gemm_ref.Problem(m, n, _least_distinct(seen.depth, seen.slice, m, n)))
+
+
+def complete_cube(subject: Subject, seen: Survey) -> gemm_ref.Problem:
+    """Returns whole tiles with equal sizes, as deep."""
+    return subject.nearest_problem(squared(seen.tile or subject.tile, seen.slice, seen.depth, seen.walks))
+
+
+def _least_distinct(k: int, slice_: int, *others: int) -> int:
     """Returns the least number of whole slices from k on that is no other size."""
     while k in others:
         k += slice_

@@ -28,10 +28,8 @@ from experiments.check.messages import Message, Note, message
 from experiments.check.sizes import first_block
 from experiments.check.subject import Survey, Trial, attempt
 from experiments.records.request import UsageError
-from gemm_ref.launch import cdiv
 from gemm_ref.ptx.detect.finding import RACE
 
-_MIN_SIDE = 16  # of a tile
 _MAX_SECONDS = 30.0  # of a core's time, after which no other launch is tried
 
 
@@ -43,7 +41,7 @@ def infer_kernel(file: KernelFile) -> CudaKernel:
         return kernel
     seen, trial = first_block(kernel)
     kernel = replace(kernel, survey=seen)
-    problem = _complete_tiles(kernel, seen)
+    problem = sizes.complete_tiles(kernel, seen)
     if trial.endless or _is_right(kernel, problem):  # no layout ends a loop
         return kernel
     others = list(candidates)
@@ -185,7 +183,7 @@ def _with_grid(kernel: CudaKernel, seen: Survey, racing: list[CudaKernel]) -> tu
     tile = seen.tile or kernel.tile
     rules = kernel.launch.with_tile(tile) if kernel.launch.grid == ("1",) else [kernel.launch]
     launched = [kernel.changed(launch=rule, tile=tile) for rule in rules]
-    problem = _complete_tiles(launched[0], seen)
+    problem = sizes.complete_tiles(launched[0], seen)
     right = next((each for each in launched if _is_right(each, problem)), launched[0])
     trial = attempt(right, problem, detect=True)
     if not trial.findings:
@@ -217,7 +215,7 @@ def _with_other_storage(
 ) -> CudaKernel | None:
     """Returns the kernel with the first storage that makes it right. Raises UsageError if a number may be why not."""
     axes = sizes_are_free and not (kernel.square or kernel.fixed)
-    cube = _cube(kernel, seen)  # it may take no other sizes
+    cube = sizes.complete_cube(kernel, seen)  # it may take no other sizes
     in_cube = kernel.storage.others(axes=False) if cube != problem and not _is_right(kernel, cube) else ()
     free_grid = kernel.has_free_grid or grid_is_scaled
     tried = [(other, problem) for other in kernel.storage.others(axes)] + [(other, cube) for other in in_cube]
@@ -237,19 +235,6 @@ def _with_other_storage(
             "say with --args, --grid and --block how it is launched"
         )
     return None
-
-
-def _complete_tiles(kernel: CudaKernel, seen: Survey) -> gemm_ref.Problem:
-    """Whole tiles of sizes that differ, as few as that takes, and as deep as all of the kernel's buffers."""
-    if kernel.square:
-        return _cube(kernel, seen)
-    m, n = (side * cdiv(_MIN_SIDE, side) for side in seen.tile or kernel.tile)
-    n = 2 * n if n == m else n
-    return kernel.nearest_problem(gemm_ref.Problem(m, n, sizes.least_distinct(seen.depth, seen.slice, m, n)))
-
-
-def _cube(kernel: CudaKernel, seen: Survey) -> gemm_ref.Problem:
-    return kernel.nearest_problem(sizes.squared(seen.tile or kernel.tile, seen.slice, seen.depth, seen.walks))
 
 
 def _is_right(kernel: CudaKernel, problem: gemm_ref.Problem) -> bool:
