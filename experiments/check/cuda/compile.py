@@ -77,8 +77,7 @@ class Unit:
         files = [*headers.included(self.path, text), self.path]
         if self.linked:
             files += [*headers.included(self.linked, read_source(self.linked)), self.linked.resolve()]
-        for file in files:
-            self.texts[file] = read_source(file)
+        self.texts = {file: read_source(file) for file in files}
         if _CPP20_WORDS.search(syntax.without_comments(self.text)) and _CPP20 not in self.flags:
             self.flags = (_CPP20, *self.flags)
         self._leave_out_unused()
@@ -307,15 +306,14 @@ class Unit:
 def find_kernel(path: Path, name: str) -> tuple[syntax.Signature, Path, str]:
     """Returns (the kernel, the file that has it, its text and those that it includes). Raises UsageError."""
     text = read_source(path)
-    kernels = syntax.kernels(text)
-    files = [path] if kernels else headers.included(path, text)
-    for file in files:
-        kernels += [] if file == path else syntax.kernels(read_source(file))
+    kernels = {path: syntax.kernels(text)}
+    if not kernels[path]:
+        kernels = {file: syntax.kernels(read_source(file)) for file in headers.included(path, text)}
     whole = headers.with_includes(path, text)
     callees = {*_MACROS.findall(whole), *(f.name for f in syntax.functions(whole) if not f.is_kernel)}
-    chosen = syntax.choose_kernel(kernels, name, path.name, callees)
+    chosen = syntax.choose_kernel([each for found in kernels.values() for each in found], name, path.name, callees)
     syntax.require_values(chosen)
-    file = next(file for file in files if chosen in syntax.kernels(read_source(file)))
+    file = next(file for file, found in kernels.items() if chosen in found)
     return syntax.written_out(chosen, whole), file, whole
 
 

@@ -225,18 +225,16 @@ def common_templates(
     """Yields arguments for a template: constants of the same names, or common values."""
     tiles = {p.name: found for p in parameters if (found := _tile_side(p.name))}
     if tiles and tiles.keys().isdisjoint(known) and {*tiles.values()} <= _ONE_ELEMENT.keys():
-        yield from common_templates(
-            parameters, {name: _ONE_ELEMENT[side] for name, side in tiles.items()} | {**known}, element
-        )
+        one_element = {name: _ONE_ELEMENT[side] for name, side in tiles.items()}
+        yield from common_templates(parameters, {**one_element, **known}, element)
     sides = {side: known.get(name, _COMMON[side]) for name, side in tiles.items()}
     known = dict(known)
     for parameter in parameters:  # beside sides of tiles, a size is that of the block
         if parameter.name not in known and re.search(r"thread|block_?(?:size|dim)$", parameter.name, re.I) and sides:
             known[parameter.name] = _threads(sides)
     for flag in ("true", "false") if any("bool" in parameter.type for parameter in parameters) else ("",):
-        if values := fill_template(
-            parameters, (), functools.partial(_argument, known=known, flag=flag, element=element)
-        ):
+        fallback = functools.partial(_argument, known=known, flag=flag, element=element)
+        if values := fill_template(parameters, (), fallback):
             yield values
 
 

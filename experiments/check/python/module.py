@@ -319,11 +319,8 @@ def called_with(name: str, parameters: Sequence[str], module: Module) -> dict[st
     for _, passed in calls(name, parameters, module):
         sizes = {ast.unparse(each): Size(key) for key, each in passed.items() if key in SIZES}
         for parameter, argument in passed.items():
-            known = (
-                _value(argument, module),
-                module.constants.get(ast.unparse(argument)),
-                sizes.get(ast.unparse(argument)),
-            )
+            text = ast.unparse(argument)
+            known = (_value(argument, module), module.constants.get(text), sizes.get(text))
             value = next((each for each in known if each is not None), None)
             if isinstance(value, bool | int | float | str | torch.dtype | tl.dtype):
                 found.setdefault(parameter, value)

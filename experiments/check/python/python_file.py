@@ -141,11 +141,8 @@ class HostCall:
 
     def _configs(self, configs: list[triton.Config]) -> list[triton.Config]:
         """Those with the constants of -D."""
-        fitting = [
-            config
-            for config in configs
-            if all(config.all_kwargs().get(name, value) == value for name, value in self.constants.items())
-        ]
+        wanted = self.constants
+        fitting = [each for each in configs if wanted.items() <= {**wanted, **each.all_kwargs()}.items()]
         if not fitting:
             raise UsageError(f"no configuration that {self.name} is tuned over has the values that -D gives")
         return fitting
@@ -289,9 +286,8 @@ class _Search:
 
 def _try(kernel: PythonKernel) -> Trial:
     m, n = (side * cdiv(_MIN_SIDE, side) for side in kernel.tile)
-    problem = kernel.nearest_problem(
-        gemm_ref.Problem(m * (n // m + 1), n, _DEPTH)
-    )  # M > N: a factor for rows is not one of N
+    m *= n // m + 1  # more than N: a factor for rows is not one of columns
+    problem = kernel.nearest_problem(gemm_ref.Problem(m, n, _DEPTH))
     return attempt(kernel, problem, zeroed=True)  # whether it reads C is another question
 
 

@@ -336,9 +336,8 @@ def _struct(kind: str, role: str, element: str, structs: Mapping[str, tuple[Para
         roles = [role if is_pointer(each) else _side_of(each.name, role) for each in fields]
     if not set(roles) & set(MATRICES):
         return ""
-    values = (
-        (each.name, _argument(_plain_type(each, {}), own, element, {})) for each, own in zip(fields, roles, strict=True)
-    )
+    pairs = zip(fields, roles, strict=True)
+    values = ((each.name, _argument(_plain_type(each, {}), own, element, {})) for each, own in pairs)
     filled = " ".join(f"made.{name} = {value};" for name, value in values if value)
     return f"[] {{ {kind} made{{}}; {filled} return made; }}()"
 
