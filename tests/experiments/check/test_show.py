@@ -45,6 +45,7 @@ def test_what_a_source_tells_a_terminal_to_do_is_not_passed_on(capsys):
 SIZES = {"whole": (64, 96, 128), "ragged": (35, 37, 39), "odd": (64, 96, 129)}
 RIGHT_AND_WRONG = {"whole": "right", "ragged": "wrong"}
 REFUSES = "sound: right at the only size run, without a fault; it refuses 1 other"
+REFUSED = "refused: it cannot be run here at any size, which says nothing of the kernel"
 OUTSIDE = {"whole": "right", "ragged": "refused", "odd": "out of bounds"}
 
 
@@ -55,13 +56,7 @@ OUTSIDE = {"whole": "right", "ragged": "refused", "odd": "out of bounds"}
         ({"whole": "right"}, {}, "", "sound: right at the only size run, without a fault", 0),
         ({"whole": "right", "odd": "refused"}, {}, "", REFUSES, 0),
         ({"whole": "right"}, {}, "whole", "faulty: right in every run, but 1 fault: race", 1),
-        (
-            {"whole": "refused"},
-            {},
-            "",
-            "refused: it cannot be run here at any size, which says nothing of the kernel",
-            2,
-        ),
+        ({"whole": "refused"}, {}, "", REFUSED, 2),
         (RIGHT_AND_WRONG, {}, "", "faulty: wrong in 1 of 2 runs", 1),
         (RIGHT_AND_WRONG, {"m": 32, "n": 32}, "ragged", "right for M, N % 32, any K; elsewhere wrong, race", 3),
         (RIGHT_AND_WRONG, {"m": 32}, "ragged", "right for M % 32, any N and K; elsewhere wrong, race", 3),

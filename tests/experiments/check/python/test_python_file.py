@@ -104,11 +104,7 @@ USAGE = [
     ("def f(a, b): pass\ndef g(a, b): pass", {}, "pass --kernel with one of f, g"),
     ("def f(a, b): pass", {"kernel": "g"}, "no function g that launches a kernel: there is f"),
     ("def f(a, n): pass", {}, "f(a, n) has no two matrices among its parameters"),
-    (
-        "def fused_softmax(a, b): pass",
-        {},
-        "fused_softmax(a, b) computes more than a product, by its name (softmax): check",
-    ),
+    ("def fused_softmax(a, b): pass", {}, "(a, b) computes more than a product, by its name (softmax): check"),
     ("def f(a, b, turns): pass", {}, "f(a, b, turns) takes turns, whose value the file does not tell: pass -D turns="),
     ("def f(a, b): return a @ b", {}, "launched no Triton kernel"),
     ("def f(a, b): a.nothing", {}, "kernel.py:1: `def f(a, b): a.nothing` stops f: AttributeError"),
