@@ -38,6 +38,9 @@ def draw(folder: Path) -> Iterator[style.Picture]:
         yield "ladder_vs_cublas", _share(shares, caption)
 
 
+MIN_ROWS = 4  # the height is that of at least so many rows, so that title and caption leave room for the axes
+
+
 def _share(frame: pd.DataFrame, caption: str) -> Figure:
     """The ladder in one look: a row per rung, a bar per dialect, in a figure that a telephone shows whole."""
     rows, best = style.rungs_of(frame), frames.defaults(frame)
@@ -47,7 +50,8 @@ def _share(frame: pd.DataFrame, caption: str) -> Figure:
     low, high = (format_short_percent(100 * value) for value in (best["vs_cublas"].iloc[0], best["vs_cublas"].max()))
     subtitle = f"fp32 at {size_name(frame)}: each dialect's best variant;\na notch in a bar is another variant"
     caption = style.with_absent(f"median of the ratios in a round · {caption}", texts.values())
-    title, size = f"From {low}% to {high}% of cuBLAS, rung by rung", (style.NARROW, 1.75 + 0.34 * len(rows))
+    title = f"From {low}% to {high}% of cuBLAS, rung by rung"
+    size = style.NARROW, 1.75 + 0.34 * max(len(rows), MIN_ROWS)
     ax = _rows(Sheet(size, title, subtitle, caption), (1.38, 1.58), [style.label_of(row) for row in rows])
     ax.set_xlim(0, 105 * max(1.0, best["vs_cublas"].max()))
     ax.xaxis.set_major_locator(ticker.MultipleLocator(25))

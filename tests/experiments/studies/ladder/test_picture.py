@@ -70,6 +70,11 @@ def test_what_was_not_timed_says_why(draw_pictures):
     assert "not timed: it would take an hour" in draw_pictures("ladder", [*rows, skipped])["ladder_tflops"]
 
 
+def test_one_rung_alone_is_drawn(draw_pictures):
+    rows = [row for row in ladder_rows((512,)) if row.stage in ("s09_conflict_free", "cublas")]
+    assert "s09 conflict free" in draw_pictures("ladder", rows)["ladder_vs_cublas"]
+
+
 def test_the_size_with_the_most_kernels_is_drawn(draw_pictures):
     rows = [row for row in ladder_rows((1024, 2048, 4096)) if row.m < 4096 or row.stage == "s01_naive"]
     assert "2048 × 2048 × 2048" in draw_pictures("ladder", rows)["ladder_tflops"]
