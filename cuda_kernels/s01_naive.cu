@@ -1,8 +1,8 @@
-// Idea:         one thread computes one element of C; threadIdx.x walks the rows.
-// Changed:      the first rung. It is the CPU's triple loop with the two outer loops spread over threads.
-// Tile/threads: BLOCK_M x BLOCK_N of C per block, one thread per element.
-// Cost:         no shared memory; 2 FLOP for the 8 bytes of A[row, k] and B[k, col]: 0.25 FLOP per byte asked for.
-// Requires:     any M, N, K; row-major A, B, C.
+// Idea:         One thread computes one element of C, and threadIdx.x runs along the rows.
+// Changed:      This first rung is the CPU's triple loop, with its two outer loops distributed over the threads.
+// Tile/threads: A block computes BLOCK_M x BLOCK_N of C with one thread per element.
+// Cost:         It uses no shared memory; 2 FLOP for 8 bytes of A and B make 0.25 FLOP per requested byte.
+// Requires:     The kernel takes any M, N and K; A, B and C are row-major.
 #include "launch.cuh"
 
 // A[M, K] @ B[K, N] = C[M, N]
@@ -10,7 +10,7 @@ template <int BLOCK_M, int BLOCK_N>
 __global__ void __launch_bounds__((BLOCK_M * BLOCK_N))
 s01_naive(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
     // Who am I. The lanes of a warp differ in threadIdx.x first, so here they differ in row: at one k they read A at
-    // addresses 4 K bytes apart and later write C at addresses 4 N bytes apart, a sector of 32 bytes for 4 of use.
+    // addresses 4 K bytes apart and later write C at addresses 4 N bytes apart, a sector of 32 bytes for 4 useful ones.
     const int row = blockIdx.x * BLOCK_M + threadIdx.x;
     const int col = blockIdx.y * BLOCK_N + threadIdx.y;
     if (row >= M || col >= N) return;

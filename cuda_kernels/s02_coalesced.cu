@@ -1,9 +1,9 @@
-// Idea:         threadIdx.x walks the columns, so that a warp touches neighbouring addresses.
-// Changed:      from s01, which index of C comes from threadIdx.x and which from threadIdx.y; nothing else.
-// Tile/threads: BLOCK_M x BLOCK_N of C per block, one thread per element.
-// Cost:         no shared memory; 0.25 FLOP per byte asked for, as before, but a warp's 32 floats of B are 4 sectors of
-//               32 bytes, all used, and its A is one address for all lanes.
-// Requires:     any M, N, K; row-major A, B, C.
+// Idea:         threadIdx.x runs along the columns, so that a warp accesses neighbouring addresses.
+// Changed:      Only the roles differ from s01: threadIdx.x selects the column of C, threadIdx.y the row.
+// Tile/threads: A block computes BLOCK_M x BLOCK_N of C with one thread per element.
+// Cost:         It still does 0.25 FLOP per requested byte, without shared memory. But a warp's 32 floats of B fill 4
+//               sectors of 32 bytes, and all its lanes read one address of A.
+// Requires:     The kernel takes any M, N and K; A, B and C are row-major.
 #include "launch.cuh"
 
 // A[M, K] @ B[K, N] = C[M, N]
@@ -11,7 +11,7 @@ template <int BLOCK_M, int BLOCK_N>
 __global__ void __launch_bounds__((BLOCK_M * BLOCK_N))
 s02_coalesced(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
     // Who am I. The lanes of a warp differ in col: they read 128 bytes in a row of B and write 128 bytes in a row of C,
-    // and all ask for the same element of A, which is fetched once and broadcast.
+    // and all request the same element of A, which is fetched once and broadcast.
     const int row = blockIdx.y * BLOCK_M + threadIdx.y;
     const int col = blockIdx.x * BLOCK_N + threadIdx.x;
     if (row >= M || col >= N) return;

@@ -1,10 +1,10 @@
-// Idea:         a block owns a tile of C and walks K in slices of BLOCK_K, still reading only global memory.
-// Changed:      from s02, the loop over k is cut into slices; which thread reads what is unchanged.
-// Tile/threads: BLOCK_M x BLOCK_N of C per block, one thread per element; a slice is BLOCK_M x BLOCK_K of A and
-//               BLOCK_K x BLOCK_N of B.
-// Cost:         no shared memory; 0.25 FLOP per byte asked for, as before. In one slice a block uses each element of A
-//               BLOCK_N times and of B BLOCK_M times: it could need 1/32 of the bytes, if it kept them (s04).
-// Requires:     any M, N, K; row-major A, B, C.
+// Idea:         A block owns a tile of C and walks K in slices of BLOCK_K, and still reads only global memory.
+// Changed:      The loop over k in s02 is cut into slices; which thread reads what does not change.
+// Tile/threads: A block computes BLOCK_M x BLOCK_N of C with one thread per element; a slice is BLOCK_M x BLOCK_K of A
+//               and BLOCK_K x BLOCK_N of B.
+// Cost:         It still does 0.25 FLOP per requested byte, without shared memory. In one slice a block uses each
+//               element of A BLOCK_N times and of B BLOCK_M times: 1/32 of the bytes would do if it kept them (s04).
+// Requires:     The kernel takes any M, N and K; A, B and C are row-major.
 #include "launch.cuh"
 
 // A[M, K] @ B[K, N] = C[M, N]

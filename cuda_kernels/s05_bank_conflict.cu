@@ -1,18 +1,18 @@
-// Idea:         the same slices stored four ways in shared memory, whose 32 banks serve a word each at a time.
-// Changed:      from s04, where an element of a slice is in shared memory; the threads and their work stay.
-// Tile/threads: BLOCK_M x BLOCK_N of C per block, one thread per element; the three block sizes are equal.
-// Cost:         8 KiB of shared memory (padded: 128 bytes more) and 8 FLOP per byte of global memory, as s04. What
-//               differs is how often a warp's access has to be repeated because lanes want different words of one bank:
-//                 conflicted  A (m, k), B (n, k): 32 times for each store and each read of B;
-//                 transposed  A (k, m), B (k, n): 32 times for each store of A, the reads are free of conflicts;
-//                 padded      the same with a pitch of 33 words, so that a column crosses all banks: never;
-//                 swizzled    the same with a pitch of 32 and m ^ k for m: never, and no word is left empty.
-// Requires:     any M, N, K; row-major A, B, C.
+// Idea:         The same slices are stored four ways in shared memory, whose 32 banks each serve one word at a time.
+// Changed:      Unlike in s04, a layout places the elements of each slice; the threads' work is the same.
+// Tile/threads: A block computes BLOCK_M x BLOCK_N of C with one thread per element; the three block sizes are equal.
+// Cost:         It takes 8 KiB of shared memory (padded: 128 bytes more) and does 8 FLOP per byte, as s04. The layouts
+//               differ in how often an access is repeated because lanes need different words of one bank:
+//                 conflicted  A (m, k), B (n, k): each store and each read of B takes 32 wavefronts;
+//                 transposed  A (k, m), B (k, n): each store of A takes 32 wavefronts, and no read conflicts;
+//                 padded      as transposed, but a pitch of 33 words spreads a column over all banks: no conflict;
+//                 swizzled    as transposed, but with m ^ k in place of m: no conflict, and no word is unused.
+// Requires:     The kernel takes any M, N and K; A, B and C are row-major.
 #include "launch.cuh"
 
 namespace config = registry::s05_bank_conflict;
 
-// Where element (m, k) of the slice of A is.
+// Returns the index of element (m, k) in the stored slice of A.
 template <SliceLayout LAYOUT, int BLOCK>
 __device__ __forceinline__ int a_index(int m, int k) {
     if (LAYOUT == SliceLayout::transposed) return k * BLOCK + m;
@@ -21,7 +21,7 @@ __device__ __forceinline__ int a_index(int m, int k) {
     return m * BLOCK + k;
 }
 
-// Where element (k, n) of the slice of B is.
+// Returns the index of element (k, n) in the stored slice of B.
 template <SliceLayout LAYOUT, int BLOCK>
 __device__ __forceinline__ int b_index(int k, int n) {
     return LAYOUT == SliceLayout::conflicted ? n * BLOCK + k : k * BLOCK + n;

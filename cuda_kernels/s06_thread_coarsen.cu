@@ -1,12 +1,12 @@
-// Idea:         a thread computes THREAD_M elements of one column of C, so an element of B is read from shared memory
-//               once for THREAD_M products.
-// Changed:      from s04, a block's tile has more elements than threads: each thread loads several elements of a slice
-//               and keeps a column of sums in registers.
-// Tile/threads: BLOCK_M x BLOCK_N of C per block, THREAD_M x 1 per thread; 64 x 64 and 8 x 1 make 512 threads.
-// Cost:         4 (BLOCK_M BLOCK_K + BLOCK_K BLOCK_N) bytes of shared memory, 8 KiB; 16 FLOP per byte of global memory,
-//               twice s04's, since the tile is twice as wide. From shared memory a thread reads 9 words for 8 products
-//               instead of 16, and those of A are the same for a whole warp.
-// Requires:     any M, N, K; row-major A, B, C.
+// Idea:         A thread computes THREAD_M elements of one column of C, so that it reads an element of B from shared
+//               memory once for THREAD_M products.
+// Changed:      Unlike in s04, a block's tile has more elements than threads: each thread loads several elements of a
+//               slice and keeps a column of sums in registers.
+// Tile/threads: A block computes BLOCK_M x BLOCK_N of C, a thread THREAD_M x 1; 64 x 64 and 8 x 1 make 512 threads.
+// Cost:         The slices take 4 (BLOCK_M BLOCK_K + BLOCK_K BLOCK_N) bytes of shared memory, 8 KiB. The block does 16
+//               FLOP per byte of global memory, twice s04's, since its tile is twice as wide. A thread reads 9 words of
+//               shared memory for 8 products instead of 16, and a whole warp shares those of A.
+// Requires:     The kernel takes any M, N and K; A, B and C are row-major.
 #include "launch.cuh"
 
 // A[M, K] @ B[K, N] = C[M, N]

@@ -1,9 +1,9 @@
-// Idea:         16 bytes at a time: float4 loads from global memory, float4 stores to it, float4 through shared memory.
-// Changed:      from s07, the unit that is loaded and stored is a vector of 4 neighbours in a row.
-// Tile/threads: BLOCK_M x BLOCK_N of C per block, THREAD_M x THREAD_N per thread; 128 x 128 and 8 x 8 make 256 threads.
-// Cost:         shared memory, bytes and FLOP as s07; a quarter of the load, store and index instructions.
-// Requires:     any M, N, K; row-major A, B, C. A matrix whose rows are not whole vectors (K % 4 for A, N % 4 for B and
-//               C) or that does not start at a multiple of 16 bytes is accessed element by element.
+// Idea:         A thread loads and stores 16 bytes at a time, in global and in shared memory, as a float4.
+// Changed:      Where s07 loads and stores single floats, the unit becomes a vector of 4 neighbours in a row.
+// Tile/threads: A block computes 128 x 128 (BLOCK_M x BLOCK_N) with 256 threads of 8 x 8 (THREAD_M x THREAD_N) each.
+// Cost:         Shared memory, bytes and FLOP are s07's; it needs a quarter of the load, store and index instructions.
+// Requires:     The kernel takes any M, N and K; A, B and C are row-major. A matrix is accessed float by float if its
+//               rows (K for A, N for B and C) or its address are no multiple of 16 bytes.
 #include "launch.cuh"
 #include "vector.cuh"
 

@@ -1,10 +1,10 @@
-// Idea:         no bank conflicts in shared memory: A is transposed there, and the thread's tile is cut into quadrants.
-// Changed:      from s08, where the slice of A and the thread's tile are; not what is loaded, computed and stored.
-// Tile/threads: BLOCK_M x BLOCK_N of C per block, THREAD_M x THREAD_N per thread; 128 x 128 and 8 x 8 make 256 threads.
-// Cost:         4 (BLOCK_K (BLOCK_M + 4) + BLOCK_K BLOCK_N) bytes of shared memory, 16.25 KiB; bytes and FLOP as s08.
-//               At one k a thread reads 2 vectors of A and 2 of B; a warp needs 2 wavefronts for each of A (two
-//               addresses, broadcast) and 4 for each of B (16 vectors, all 32 banks in each wavefront).
-// Requires:     any M, N, K; row-major A, B, C. Rows that are not whole vectors are accessed element by element.
+// Idea:         Shared memory has no bank conflicts: A is transposed there, and a thread's tile is cut into quadrants.
+// Changed:      The slice of A and the thread's tile are laid out differently than in s08; the work is the same.
+// Tile/threads: A block computes 128 x 128 (BLOCK_M x BLOCK_N) with 256 threads of 8 x 8 (THREAD_M x THREAD_N) each.
+// Cost:         The slices take 4 (BLOCK_K (BLOCK_M + 4) + BLOCK_K BLOCK_N) bytes of shared memory, 16.25 KiB. At each
+//               k a thread reads 2 vectors of A and 2 of B; a warp needs 2 wavefronts for each of A (two addresses,
+//               broadcast) and 4 for each of B (16 vectors, each wavefront uses all 32 banks).
+// Requires:     The kernel takes any M, N, K, row-major; rows that are no whole vectors are accessed float by float.
 #include "launch.cuh"
 #include "vector.cuh"
 

@@ -1,10 +1,10 @@
-// Idea:         the next slice is on its way from global memory while this one is multiplied.
-// Changed:      from s09, two buffers in shared memory: a slice is loaded into registers before the multiplication and
-//               stored after it, into the buffer that is not read; so one barrier per slice is enough.
-// Tile/threads: BLOCK_M x BLOCK_N of C per block, THREAD_M x THREAD_N per thread; 128 x 128 and 8 x 8 make 256 threads.
-// Cost:         twice s09's shared memory, 32.5 KiB, and registers for a slice on its way, 16 per thread; bytes, FLOP
-//               and wavefronts as s09.
-// Requires:     any M, N, K; row-major A, B, C. Rows that are not whole vectors are accessed element by element.
+// Idea:         The next slice is loaded from global memory while the current one is multiplied.
+// Changed:      Where s09 has one buffer in shared memory, there are two: a slice is loaded into registers before the
+//               multiplication and stored after it to the buffer that is not read, so one barrier per slice suffices.
+// Tile/threads: A block computes 128 x 128 (BLOCK_M x BLOCK_N) with 256 threads of 8 x 8 (THREAD_M x THREAD_N) each.
+// Cost:         It takes twice s09's shared memory, 32.5 KiB, and 16 registers per thread for the slice in flight;
+//               bytes, FLOP and wavefronts are s09's.
+// Requires:     The kernel takes any M, N, K, row-major; rows that are no whole vectors are accessed float by float.
 #include "launch.cuh"
 #include "vector.cuh"
 
@@ -56,7 +56,7 @@ s10_double_buffer(const float* __restrict__ A, const float* __restrict__ B, floa
     };
     const bool vectors = has_vector_rows(A, K) && has_vector_rows(B, N);
 
-    // Store it to a buffer
+    // Store the slice to a buffer
     const auto store_slice = [&](int buffer) {
 #pragma unroll
         for (int v = 0; v < A_VECTORS; ++v) {
@@ -107,9 +107,9 @@ s10_double_buffer(const float* __restrict__ A, const float* __restrict__ B, floa
             }
         }
 
-        // Hand the next slice over, in the buffer that nobody reads
+        // Store the next slice to the buffer that no thread reads
         if (more) store_slice(buffer ^ 1);
-        __syncthreads();  // it is written, and everyone has read the one that the slice after it will overwrite
+        __syncthreads();  // it is written, and everyone has read the buffer that is overwritten next
         buffer ^= 1;
     }
 

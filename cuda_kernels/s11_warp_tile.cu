@@ -1,15 +1,14 @@
-// Idea:         A warp owns a compact sub-tile of C, so that its lanes share more of what they read from shared memory.
-// Changed:      from s10, which thread computes which elements. Apart from that, the next slice can be loaded later, at
-//               k = LOAD_AT, and FRAGMENT_SETS can be 2: a thread then has registers for the next k too, read while
-//               this k is multiplied, over the barrier as well.
-// Tile/threads: BLOCK_M x BLOCK_N of C per block, WARP_M x WARP_N per warp, THREAD_M x THREAD_N per thread, 8 warps:
-//               tile128 is s10's 128 x 128 in 32 x 64 and 8 x 8, wide is 128 x 256 in 64 x 64 and 8 x 16, 8 deep;
-//               late is wide with LOAD_AT 1, two_sets is late with 2 FRAGMENT_SETS; the others have 0 and 1.
-// Cost:         tile128: shared memory, bytes and FLOP as s10. At one k a warp reads 32 floats of A and 64 of B, where
-//               s10's reads 16 and 128, and needs 2 wavefronts for each of its 4 reads: 8 instead of 12, for 2048
-//               products. wide: 12 for 4096; 24.3 KiB of shared memory; 128 registers hold sums. A set
-//               of fragments is THREAD_M + THREAD_N registers: 16, or 24 of wide.
-// Requires:     any M, N, K; row-major A, B, C. Rows that are not whole vectors are accessed element by element.
+// Idea:         A warp computes a compact sub-tile of C, whose lanes share more of what they read from shared memory.
+// Changed:      Warps have tiles, unlike in s10. The next slice is loaded at k = LOAD_AT. With 2 FRAGMENT_SETS a thread
+//               reads the fragments of the next k, even across the barrier, while it multiplies this k's.
+// Tile/threads: A block, a warp (of 8) and a thread compute 128 x 128, 32 x 64 and 8 x 8 in tile128, 128 x 256, 64 x 64
+//               and 8 x 16 in wide, with BLOCK_K 8. late is wide with LOAD_AT 1, two_sets is late with 2 FRAGMENT_SETS;
+//               the others have 0 and 1.
+// Cost:         Bytes, FLOP and shared memory of tile128 are s10's. At each k a warp reads 32 floats of A and 64 of B
+//               (s10: 16 and 128) with 4 reads of 2 wavefronts: 8 instead of 12 for 2048 products. wide needs 12 for
+//               4096, 24.3 KiB of shared memory and 128 registers for sums. A set of fragments takes THREAD_M +
+//               THREAD_N registers: 16, or 24 in wide.
+// Requires:     The kernel takes any M, N, K, row-major; rows that are no whole vectors are accessed float by float.
 #include "launch.cuh"
 #include "vector.cuh"
 
@@ -80,7 +79,7 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
     };
     const bool vectors = has_vector_rows(A, K) && has_vector_rows(B, N);
 
-    // Store it to a buffer
+    // Store the slice to a buffer
     const auto store_slice = [&](int buffer) {
 #pragma unroll
         for (int v = 0; v < A_VECTORS; ++v) {
@@ -101,7 +100,7 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
 
     alignas(16) float acc[THREAD_M][THREAD_N] = {};
 
-    // Read what a thread multiplies at one k into one of the sets of registers
+    // Read the thread's fragments of one k into one of the sets of registers
     alignas(16) float a_frag[FRAGMENT_SETS][THREAD_M], b_frag[FRAGMENT_SETS][THREAD_N];
     const auto read_fragments = [&](int to, int buffer, int k) {
 #pragma unroll
@@ -129,14 +128,14 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
             else if (more) load_slice(k_next, load_floats);
         }
 
-        // Hand the next slice over, in the buffer that nobody reads
+        // Store the next slice to the buffer that no thread reads
         const auto hand_over = [&] {
             if (more) store_slice(buffer ^ 1);
-            __syncthreads();  // it is written, and everyone has read the one that the slice after it will overwrite
-            buffer ^= FRAGMENT_SETS == 1 || more;  // past the last slice, that one is read ahead again
+            __syncthreads();  // it is written, and everyone has read the buffer that is overwritten next
+            buffer ^= FRAGMENT_SETS == 1 || more;  // past the last slice, the read-ahead repeats it
         };
 
-        // Multiply the slice; with two sets of fragments, while the next ones are on their way from shared memory
+        // Multiply the slice; with two sets, the next fragments are read from shared memory meanwhile
 #pragma unroll
         for (int k = 0; k < BLOCK_K; ++k) {
             const int set = k % FRAGMENT_SETS, k_read = k + FRAGMENT_SETS - 1;

@@ -1,11 +1,11 @@
-// Idea:         cp.async copies the slices straight to shared memory, NUM_STAGES deep, while older ones are multiplied.
-// Changed:      from s11, no slice passes through registers, and more than one can be on its way.
-// Tile/threads: as s11; but all have 2 FRAGMENT_SETS, and one_set is wide with 1.
-// Cost:         4 NUM_STAGES BLOCK_K (BLOCK_M + 4 + BLOCK_N) bytes of shared memory: 48.75 KiB for 3 stages of tile128,
-//               36.4 KiB of wide. A is transposed on its way, so it is copied float by float; B as vectors. Bytes,
-//               FLOP and reads as s11. A copy of A takes 4 wavefronts, one per row that it reads from (docs/memory.md).
-// Requires:     any M, N, K; row-major A, B, C. Rows of B and C that are not whole vectors go element by element.
-//               Below sm_80, which has no cp.async, the copies are made at once.
+// Idea:         cp.async copies NUM_STAGES slices ahead, straight to shared memory, while older ones are multiplied.
+// Changed:      Unlike in s11, no slice passes through registers, and more than one can be in flight.
+// Tile/threads: They are s11's; but all variants have 2 FRAGMENT_SETS, and one_set is wide with 1.
+// Cost:         The slices take 4 NUM_STAGES BLOCK_K (BLOCK_M + 4 + BLOCK_N) bytes: 48.75 KiB for 3 stages of tile128,
+//               36.4 KiB of wide. The copy transposes A and so moves single floats; B is copied by vectors. The rest is
+//               as in s11. A copy of A takes 4 wavefronts, one per row that it reads (docs/memory.md).
+// Requires:     The kernel takes any M, N and K; A, B and C are row-major. Rows of B and C that are no multiple of 16
+//               bytes are copied float by float. Below sm_80, which has no cp.async, copies are synchronous.
 #include "async_copy.cuh"
 #include "launch.cuh"
 #include "vector.cuh"
@@ -23,8 +23,8 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
     static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
     static_assert(FRAGMENT_SETS == 1 || FRAGMENT_SETS == 2, "FRAGMENT_SETS: one, or one more for the next k");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
-    // A is transposed, as before. Neighbouring rows start 4 banks apart: a warp copies 4 m of 8 k, one float in each
-    // bank.
+    // A is transposed, as before. Neighbouring rows start 4 banks apart, so a warp's copies of 4 m of 8 k go to
+    // different banks.
     constexpr int PITCH = BLOCK_M + VECTOR;
     extern __shared__ __align__(16) float smem[];
     const auto a_smem = reinterpret_cast<float (*)[BLOCK_K][PITCH]>(smem);  // (stage, k, m)
@@ -46,8 +46,8 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
     const int thread_m = warp_m + lane_m * VECTOR;
     const int thread_n = warp_n + lane_n * VECTOR;
 
-    // What I copy of a slice, float by float of A and in vectors of B: where it comes from in the first slice, and
-    // where in a slice it goes. A row past M repeats the last one, in sums that are never stored.
+    // I copy single floats of A and vectors of B: a_place and b_place compute their place in a slice, a_from and
+    // b_from point to them in the first slice. A row past M repeats the last one, in sums that are never stored.
     constexpr int A_COPIES = BLOCK_M * BLOCK_K / THREADS, B_COPIES = BLOCK_K * BLOCK_N / VECTOR / THREADS;
     static_assert(A_COPIES * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many copies per thread");
     static_assert(B_COPIES * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many copies per thread");
@@ -66,7 +66,7 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
 #pragma unroll
     for (int c = 0; c < B_COPIES; ++c) b_place(c, k, n), b_from[c] = &B[(size_t)k * N + col + n];
 
-    // Start to copy a slice. Past K and N it is 0.
+    // Start to copy a slice; elements past K and N become 0.
     const auto copy_slice = [&](int stage, int k_start, auto copy) {
 #pragma unroll
         for (int c = 0; c < A_COPIES; ++c) {
@@ -84,7 +84,7 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
 
     alignas(16) float acc[THREAD_M][THREAD_N] = {};
 
-    // Read what a thread multiplies at one k into one of the sets of registers
+    // Read the thread's fragments of one k into one of the sets of registers
     alignas(16) float a_frag[FRAGMENT_SETS][THREAD_M], b_frag[FRAGMENT_SETS][THREAD_N];
     const auto read_fragments = [&](int to, int stage, int k) {
 #pragma unroll
@@ -114,15 +114,15 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
             stage = stage + 1 < NUM_STAGES ? stage + 1 : 0;
         };
 
-        // Multiply the slice; with two sets of fragments, while the next ones are on their way from shared memory
+        // Multiply the slice; with two sets, the next fragments are read from shared memory meanwhile
 #pragma unroll
         for (int k = 0; k < BLOCK_K; ++k) {
             const int set = k % FRAGMENT_SETS, k_read = k + FRAGMENT_SETS - 1;
             if (k_read == BLOCK_K) next_slice();
             read_fragments(k_read % FRAGMENT_SETS, stage, k_read % BLOCK_K);
             if (k == 1) {
-                // Load the slice that is NUM_STAGES - 1 on, over the one that was multiplied last; behind the reads for
-                // the first products, not before them (docs/ladder.md has what that is worth)
+                // Load the slice NUM_STAGES - 1 ahead to the buffer of the one multiplied last. The copies are issued
+                // after the reads for the first products, which is faster than before them (docs/ladder.md)
                 const int k_next = k_start + (NUM_STAGES - 1) * BLOCK_K;
                 if (vectors) copy_slice(free_stage, k_next, copy_vector_async);
                 else copy_slice(free_stage, k_next, copy_floats_async);

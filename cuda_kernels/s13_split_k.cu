@@ -1,15 +1,15 @@
-// Idea:         K is split over blocks, so that a small C has work for the whole GPU; a second kernel adds what they
-//               sum.
-// Changed:      from s12, a block multiplies a part of K, and stores its sums beside those of the other splits.
-// Tile/threads: as s12's tile128; the grid's z is the split. s13_add_partials has one thread per element of C.
-// Cost:         4 splits M N bytes written and read again, and a second launch: 8.4 MB for 128 splits of 128 x 128. The
-//               sums are added in order: the same bits in every run, on GPUs of as many SMs; atomics would not.
-// Requires:     any M, N, K; row-major A, B, C. Rows of B and C that are not whole vectors go element by element.
+// Idea:         K is split over blocks, so that a small C occupies the whole GPU; a second kernel adds the partial
+//               sums.
+// Changed:      Unlike in s12, a block multiplies a part of K, and stores its sums to the matrix of its split.
+// Tile/threads: They are those of s12's tile128; the grid's z is the split. s13_add_partials has a thread per element.
+// Cost:         A second launch reads the 4 splits M N bytes that the first writes: 8.4 MB for 128 splits of 128 x 128.
+//               Sums are added in order, so GPUs with equally many SMs return equal bits; atomics would not.
+// Requires:     The kernel takes any M, N, K, row-major; rows of B and C that are no whole vectors go float by float.
 #include "async_copy.cuh"
 #include "launch.cuh"
 #include "vector.cuh"
 
-// A[M, K] @ B[K, N] = C[M, N]; the part of it that split blockIdx.z of K gives to the z-th matrix of `partials`
+// A[M, K] @ B[K, N] = C[M, N]; the block stores the partial sum of split z = blockIdx.z of K to partials[z].
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int NUM_STAGES,
           int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLOCKS_PER_SM)
@@ -22,8 +22,8 @@ s13_split_k(const float* __restrict__ A, const float* __restrict__ B, float* __r
     static_assert(NUM_STAGES >= 2, "NUM_STAGES: one slice is copied while another is read");
     static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
-    // A is transposed, as before. Neighbouring rows start 4 banks apart: a warp copies 4 m of 8 k, one float in each
-    // bank.
+    // A is transposed, as before. Neighbouring rows start 4 banks apart, so a warp's copies of 4 m of 8 k go to
+    // different banks.
     constexpr int PITCH = BLOCK_M + VECTOR;
     extern __shared__ __align__(16) float smem[];
     const auto a_smem = reinterpret_cast<float (*)[BLOCK_K][PITCH]>(smem);  // (stage, k, m)
@@ -47,8 +47,8 @@ s13_split_k(const float* __restrict__ A, const float* __restrict__ B, float* __r
     const int thread_m = warp_m + lane_m * VECTOR;
     const int thread_n = warp_n + lane_n * VECTOR;
 
-    // What I copy of a slice, float by float of A and in vectors of B: where it comes from in the first slice, and
-    // where in a slice it goes. A row past M repeats the last one, in sums that are never stored.
+    // I copy single floats of A and vectors of B: a_place and b_place compute their place in a slice, a_from and
+    // b_from point to them in the first slice. A row past M repeats the last one, in sums that are never stored.
     constexpr int A_COPIES = BLOCK_M * BLOCK_K / THREADS, B_COPIES = BLOCK_K * BLOCK_N / VECTOR / THREADS;
     static_assert(A_COPIES * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many copies per thread");
     static_assert(B_COPIES * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many copies per thread");
@@ -67,7 +67,7 @@ s13_split_k(const float* __restrict__ A, const float* __restrict__ B, float* __r
 #pragma unroll
     for (int c = 0; c < B_COPIES; ++c) b_place(c, k, n), b_from[c] = &B[(size_t)k * N + col + n];
 
-    // Start to copy a slice. Past K and N it is 0.
+    // Start to copy a slice; elements past K and N become 0.
     const auto copy_slice = [&](int stage, int k_start, auto copy) {
 #pragma unroll
         for (int c = 0; c < A_COPIES; ++c) {
@@ -83,7 +83,7 @@ s13_split_k(const float* __restrict__ A, const float* __restrict__ B, float* __r
     };
     const bool vectors = has_vector_rows(B, N);
 
-    // Read what a thread multiplies at one k into one of two sets of registers
+    // Read the thread's fragments of one k into one of two sets of registers
     alignas(16) float a_frag[2][THREAD_M], b_frag[2][THREAD_N];
     const auto read_fragments = [&](int to, int stage, int k) {
 #pragma unroll
@@ -107,7 +107,7 @@ s13_split_k(const float* __restrict__ A, const float* __restrict__ B, float* __r
     read_fragments(0, 0, 0);
     int stage = 0, free_stage = NUM_STAGES - 1;
     for (int k_start = k_begin; k_start < k_end; k_start += BLOCK_K) {
-        // Multiply the slice, while the next fragments are on their way from shared memory
+        // Multiply the slice while the next fragments are read from shared memory
 #pragma unroll
         for (int k = 0; k < BLOCK_K; ++k) {
             if (k == BLOCK_K - 1) {
@@ -117,8 +117,8 @@ s13_split_k(const float* __restrict__ A, const float* __restrict__ B, float* __r
             }
             read_fragments((k + 1) % 2, stage, (k + 1) % BLOCK_K);
             if (k == 1) {
-                // Load the slice that is NUM_STAGES - 1 on, over the one that was multiplied last; behind the reads for
-                // the first products, not before them (docs/ladder.md has what that is worth)
+                // Load the slice NUM_STAGES - 1 ahead to the buffer of the one multiplied last. The copies are issued
+                // after the reads for the first products, which is faster than before them (docs/ladder.md)
                 const int k_next = k_start + (NUM_STAGES - 1) * BLOCK_K;
                 if (vectors) copy_slice(free_stage, k_next, copy_vector_async);
                 else copy_slice(free_stage, k_next, copy_floats_async);
@@ -149,7 +149,7 @@ s13_split_k(const float* __restrict__ A, const float* __restrict__ B, float* __r
     else store_tile(store_floats);
 }
 
-// The sum of the splits' matrices, (splits, M, N), in their order: the same bits in every run.
+// Adds the splits' matrices, (splits, M, N), in their order, so that every run returns the same bits.
 __global__ void s13_add_partials(const float* __restrict__ partials, float* __restrict__ C, int M, int N, int K,
                                  int splits) {
     const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x, elements = (size_t)M * N;

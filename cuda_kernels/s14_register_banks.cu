@@ -1,13 +1,13 @@
-// Idea:         registers have two banks, and each gives one operand a clock: the products go column by column, back and
-//               forth, and the sums are free to be in any register, so that hardly an FFMA waits for its operands.
-// Changed:      from s13, the order of the products, and what is dealt to the blocks: whole tiles first, and the K of the
-//               tiles that are left in equal shares. Tile and shares are chosen by shape (gemm_ref/choice).
-// Tile/threads: 8 x 64 to 128 x 128, a thread 4 x 4 to 8 x 16; gemm_ref/tiles.py has the list. Block b of G has
-//               tiles b, b + G, ...; s14_add_shares has one thread per 4 columns of a tile that is shared.
-// Cost:         as s12's; of each tile that is shared, each share is written and read once more, 4 BLOCK_M BLOCK_N bytes.
-//               Shares are added in order: the same bits in every run of one grid.
-// Requires:     any M, N, K; row-major A, B, C. Where rows of B are no whole vectors, either B is copied first, to rows
-//               that are, or a slice is copied float by float; and so is C where its rows are none.
+// Idea:         Each of the two register banks delivers one operand per clock: products are ordered column by column,
+//               down and up, and sums may be in any register, so that hardly an FFMA waits for its operands.
+// Changed:      Unlike in s13, blocks first compute whole tiles, then equal shares of the K of the remaining tiles.
+//               Tile and shares depend on the shape (gemm_ref/choice), and the products have another order.
+// Tile/threads: Tiles range from 8 x 64 to 128 x 128, per thread from 4 x 4 to 8 x 16 (gemm_ref/tiles.py). Block b of
+//               G computes tiles b, b + G, ...; s14_add_shares has one thread per 4 columns of a shared tile.
+// Cost:         It is as in s12; each share of a shared tile is written and read once more, 4 BLOCK_M BLOCK_N bytes.
+//               Shares are added in order, so every run with one grid returns the same bits.
+// Requires:     The kernel takes any M, N and K; A, B and C are row-major. If rows of B are no whole vectors, B is
+//               first copied to rows that are, or its slices are copied by floats; such rows of C are stored by floats.
 #include <type_traits>
 #include "async_copy.cuh"
 #include "early_start.cuh"
@@ -16,13 +16,13 @@
 #include "tile_order.cuh"
 #include "vector.cuh"
 
-// What is dealt to the blocks: whole tiles in turn, and of the tiles that are then left the slices of K, all in a row, to
-// each block as many. They are less than a tile each, and in two tiles at most.
+// Schedule of the tiles: block b computes whole tiles b, b + blocks, ... The K slices of the remaining tiles form one
+// sequence, of which each block has an equal share: less than a tile, and so parts of at most two tiles.
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K>
 struct Deal {
-    int tiles_m, tiles_n, slices;  // of C; of K
-    int whole;                     // tiles that are not shared
-    int share, shared;             // slices of a block, and of all
+    int tiles_m, tiles_n, slices;  // of C; of K per tile
+    int whole;                     // tiles that one block computes alone
+    int share, shared;             // slices of K per block, and in total
 
     __device__ Deal(int M, int N, int K, int blocks)
         : tiles_m((M + BLOCK_M - 1) / BLOCK_M),
@@ -34,7 +34,7 @@ struct Deal {
     }
 };
 
-// A[M, K] @ B[K, N] = C[M, N]. What a block has of a tile that is shared goes to `partials`, (block, 2, m, n), instead.
+// A[M, K] @ B[K, N] = C[M, N]. A block stores its parts of shared tiles to `partials`, (block, 2, m, n), instead.
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int COPY_N,
           int GROUP_M, int NUM_STAGES, bool ALIGN_B>
 __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, const float* __restrict__ B,
@@ -46,10 +46,10 @@ __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, cons
     static_assert(NUM_STAGES >= 2, "NUM_STAGES: one slice is copied while another is read");
     static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
-    // A is transposed, and neighbouring rows start 4 banks apart, as in s12. Stages are told apart by where they begin.
+    // A is transposed, and neighbouring rows start 4 banks apart, as in s12. A stage is identified by its address.
     constexpr int PITCH = BLOCK_M + VECTOR, A_FLOATS = BLOCK_K * PITCH, STAGE = A_FLOATS + BLOCK_K * BLOCK_N;
     constexpr int LAST_STAGE = (NUM_STAGES - 1) * STAGE;
-    // A place in shared memory is an address of 32 bits, as instructions take it, and not a pointer of 64.
+    // Places in shared memory are 32-bit addresses, as instructions take them, and not 64-bit pointers.
     extern __shared__ __align__(16) float smem[];  // (stage, A (k, m) and B (k, n))
     constexpr int FLOAT = sizeof(float);
     const unsigned first_stage = shared_address(smem), last_stage = first_stage + LAST_STAGE * FLOAT;
@@ -64,29 +64,29 @@ __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, cons
     const int thread_m = warp_m + lane_m * VECTOR;
     const int thread_n = warp_n + lane_n * VECTOR;
 
-    // What I copy of a slice: of A floats, BLOCK_K threads per row; of B vectors, or floats where its rows are none
-    constexpr int A_STEP = THREADS / BLOCK_K, A_COPIES = BLOCK_M / A_STEP;         // rows from a copy to the next
-    constexpr int B_ROW = BLOCK_N / COPY_N, B_COPIES = BLOCK_K * B_ROW / THREADS;  // copies of a row, and of a thread
+    // I copy floats of A, BLOCK_K threads per row, and vectors of B, or floats where its rows are no whole vectors.
+    constexpr int A_STEP = THREADS / BLOCK_K, A_COPIES = BLOCK_M / A_STEP;         // rows between two copies
+    constexpr int B_ROW = BLOCK_N / COPY_N, B_COPIES = BLOCK_K * B_ROW / THREADS;  // copies per row, and per thread
     static_assert(A_STEP * BLOCK_K == THREADS && A_COPIES * A_STEP == BLOCK_M, "BLOCK_M, BLOCK_K: whole copies");
     static_assert(B_COPIES * THREADS == BLOCK_K * B_ROW && (B_ROW % THREADS == 0 || THREADS % B_ROW == 0),
                   "BLOCK_K, BLOCK_N: as many copies per thread, in whole rows");
-    // Of a row of A a slice has 32 or 64 bytes of a line of 128. Where columns are few, A is most of what is read, and L2
-    // fetches the line at once.
+    // A slice needs 32 or 64 bytes of each 128-byte line of A. With few columns most reads are of A, and a hint lets L2
+    // fetch the whole line.
     constexpr bool LINE = BLOCK_M >= 64 && BLOCK_N <= 32;
-    // Behind the reads for the first products, as in s12; before them where copies are many and registers few
+    // Copies follow the reads for the first products, as in s12; with many copies and few registers they precede them
     constexpr int COPY_AT = COPY_N == 1 && THREAD_M * THREAD_N > 64 ? 0 : 1;
-    constexpr int LINE_FLOATS = 32;                                                      // in a line of the L2 cache
-    const int b_step = ALIGN_B ? (N + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS : N;  // from a row of B to the next
+    constexpr int LINE_FLOATS = 32;                                                      // per line of the L2 cache
+    const int b_step = ALIGN_B ? (N + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS : N;  // floats between rows of B
     const int a_m = thread / BLOCK_K, a_k = thread % BLOCK_K;
     const int b_k = thread / B_ROW, b_n = thread % B_ROW * COPY_N;
     const unsigned a_to = (a_k * PITCH + a_m) * FLOAT, b_to = (A_FLOATS + b_k * BLOCK_N + b_n) * FLOAT;  // in a stage
-    const unsigned a_at = thread_m * FLOAT, b_at = (A_FLOATS + thread_n) * FLOAT;                        // what I read
+    const unsigned a_at = thread_m * FLOAT, b_at = (A_FLOATS + thread_n) * FLOAT;                        // read from
 
     const Deal<BLOCK_M, BLOCK_N, BLOCK_K> deal(M, N, K, gridDim.x);
-    int shared = blockIdx.x * deal.share, place = 0;  // my next share: its first slice, and which of mine it is
+    int shared = blockIdx.x * deal.share, place = 0;  // the next slice of my share, and the index of its part
     const int shared_end = min(shared + deal.share, deal.shared);
     for (int next = blockIdx.x; next < deal.whole || shared < shared_end; next += gridDim.x) {
-        // A whole tile, or a share of one
+        // Select a whole tile or a part of a shared one
         const bool is_whole = next < deal.whole;
         const int tile = is_whole ? next : deal.whole + shared / deal.slices;
         const int first = is_whole ? 0 : shared % deal.slices;
@@ -94,8 +94,8 @@ __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, cons
         const TilePlace at = tile_place<GROUP_M>(tile, deal.tiles_m, deal.tiles_n);
         const int row = at.m * BLOCK_M, col = at.n * BLOCK_N;
 
-        // Start to copy the next slice. Past K and N it is 0; a row past M repeats the last one, in sums that are never
-        // stored.
+        // Start to copy the next slice. Elements past K and N become 0; a row past M repeats the last one, in sums that
+        // are never stored.
         int k_next = first * BLOCK_K;
         const float *a_from[A_COPIES], *b_from = &B[(size_t)(k_next + b_k) * b_step + col + b_n];
 #pragma unroll
@@ -109,7 +109,7 @@ __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, cons
             }
 #pragma unroll
             for (int c = 0; c < B_COPIES; ++c) {
-                const int k = c * THREADS / B_ROW, n = c * THREADS % B_ROW * COPY_N;  // from the first copy on
+                const int k = c * THREADS / B_ROW, n = c * THREADS % B_ROW * COPY_N;  // relative to the first copy
                 const unsigned to = stage + b_to + (k * BLOCK_N + n) * FLOAT;
                 const bool inside = col + b_n + n < N && k_next + b_k + k < K;
                 if constexpr (COPY_N == 1) copy_float_async_at<LINE>(to, b_from + n, inside);
@@ -120,7 +120,7 @@ __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, cons
             k_next += BLOCK_K;
         };
 
-        // Read what a thread multiplies at one k into one of two sets of registers
+        // Read the thread's fragments of one k into one of two sets of registers
         alignas(16) float a_frag[2][THREAD_M], b_frag[2][THREAD_N];
         const auto read_fragments = [&](int to, unsigned stage, int k) {
 #pragma unroll
@@ -134,7 +134,7 @@ __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, cons
         };
 
         alignas(16) float acc[THREAD_M][THREAD_N] = {};
-        __syncthreads();  // everyone has read the slices of the part before
+        __syncthreads();  // everyone has read the slices of the previous part
 #pragma unroll
         for (int stage = 0; stage < LAST_STAGE; stage += STAGE) copy_slice(first_stage + stage * FLOAT);
         wait_for_copies<NUM_STAGES - 2>();
@@ -143,7 +143,7 @@ __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, cons
         unsigned stage = first_stage, free_stage = last_stage;
 #pragma unroll 1
         for (int slice = 0; slice < slices; ++slice) {
-            // Multiply the slice, while the next fragments are on their way from shared memory
+            // Multiply the slice while the next fragments are read from shared memory
 #pragma unroll
             for (int k = 0; k < BLOCK_K; ++k) {
                 if (k == BLOCK_K - 1) {
@@ -166,11 +166,11 @@ __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, cons
                 }
             }
         }
-        wait_for_copies<0>();  // of slices past the part, which nobody reads
+        wait_for_copies<0>();  // copies of slices past the part, which no thread reads
 
-        // Four neighbouring sums are stored at once, and so ptxas would have them in four neighbouring registers from
-        // the first product on. What is stored is another value, if by one: the sums may be anywhere.
-        const float one = K >= 0 ? 1.0f : 0.0f;  // which the compiler cannot know
+        // A vector store needs four neighbouring registers, and ptxas would allocate the sums there from the first
+        // product on. The stored products with `one` are new values, so the sums may be in any register.
+        const float one = K >= 0 ? 1.0f : 0.0f;  // always 1, but the compiler cannot infer it
 #pragma unroll
         for (int m = 0; m < THREAD_M; ++m) {
 #pragma unroll
@@ -198,14 +198,14 @@ __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, cons
         } else if constexpr (!ALIGN_B) {
             store_tile(store_floats, &C[(size_t)row * N + col], N, N - col);
         } else {
-            // Single floats of vectors: neighbouring lanes have those that lie 16 bytes apart, and would store to each
-            // sector of C in four turns. So the lanes of a warp hand them round, and neighbours store neighbours.
+            // The floats of neighbouring lanes are 16 bytes apart, and would take four stores to each sector of C. So
+            // the warp exchanges them through shared memory, and neighbouring lanes store neighbouring floats.
             __shared__ __align__(16) float turns[THREADS / 32][2][32 * VECTOR];
 #pragma unroll
             for (int m = 0; m < THREAD_M; ++m) {
 #pragma unroll
                 for (int n = 0; n < THREAD_N; n += VECTOR) {
-                    float* const turn = turns[warp][(m * THREAD_N + n) / VECTOR % 2];  // of the other, some still read
+                    float* const turn = turns[warp][(m * THREAD_N + n) / VECTOR % 2];  // lanes may still read the other
                     as_vector(turn[lane_m * STEP_N + lane_n * VECTOR]) = as_vector(acc[m][n]);
                     __syncwarp();  // it is written
 #pragma unroll
@@ -220,21 +220,21 @@ __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, cons
     }
 }
 
-// Of SPLIT_WARPS warps a block has one row or one column of C; else tiles.
+// If SPLIT_WARPS > 0, a block of so many warps computes a strip of one row or column of C; else it computes tiles.
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int COPY_N,
           int GROUP_M, int NUM_STAGES, int BLOCKS_PER_SM, bool ALIGN_B, int SPLIT_WARPS>
 __global__ void __launch_bounds__(SPLIT_WARPS ? 32 * SPLIT_WARPS : BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N),
                                   BLOCKS_PER_SM)
 s14_register_banks(const float* A, const float* B, float* C, float* partials, int M, int N, int K) {
-    let_next_start();          // the kernel that adds shares, up to where it waits
-    wait_for_kernel_before();  // which may copy an operand: behind `__restrict__`, reads might go before this
+    let_next_start();          // starts the kernel that adds shares, up to its wait
+    wait_for_kernel_before();  // it may copy an operand; pointers with `__restrict__` could be read before this
     if constexpr (SPLIT_WARPS > 0) multiply_strip<BLOCK_M, BLOCK_N, SPLIT_WARPS, NUM_STAGES>(A, B, C, M, N, K);
     else
         multiply_tiles<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, COPY_N, GROUP_M, NUM_STAGES,
                        ALIGN_B>(A, B, C, partials, M, N, K);
 }
 
-// Adds the shares of a tile in the order of K: blockIdx.y is the tile, a thread has 4 columns of it.
+// Adds the shares of tile blockIdx.y in the order of K; a thread adds 4 columns.
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int GROUP_M>
 __global__ void s14_add_shares(const float* partials, float* C, int M, int N, int K, int blocks) {
     const Deal<BLOCK_M, BLOCK_N, BLOCK_K> deal(M, N, K, blocks);
@@ -242,12 +242,12 @@ __global__ void s14_add_shares(const float* partials, float* C, int M, int N, in
     const int i = (blockIdx.x * blockDim.x + threadIdx.x) * VECTOR, m = i / BLOCK_N, n = i % BLOCK_N;
     const int row = at.m * BLOCK_M + m, col = at.n * BLOCK_N + n;
     if (m >= BLOCK_M || row >= M || col >= N) return;
-    const int first = blockIdx.y * deal.slices, last = first + deal.slices - 1;  // of its slices
+    const int first = blockIdx.y * deal.slices, last = first + deal.slices - 1;  // slices of the tile
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    wait_for_kernel_before();  // `partials` is not __restrict__: else reads might go before this
-#pragma unroll 16              // so many reads are on their way at a time
+    wait_for_kernel_before();  // `partials` is not __restrict__, or it could be read before this
+#pragma unroll 16              // 16 reads are in flight at a time
     for (int block = first / deal.share; block <= last / deal.share; ++block) {
-        const int place = block * deal.share < first;  // a block's second share is in its second tile
+        const int place = block * deal.share < first;  // a block's part of its second tile is stored second
         const float4 part = as_vector(partials[((size_t)block * 2 + place) * BLOCK_M * BLOCK_N + i]);
         sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
     }

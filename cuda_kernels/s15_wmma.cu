@@ -1,15 +1,15 @@
-// Idea:         tensor cores, through the WMMA API: a warp multiplies 16 x 16 x 16 elements with one call.
-// Changed:      from s12: the warp's tile is made of fragments that the whole warp holds together, so that it has no
-//               layout of threads; A is stored as in global memory; C goes through shared memory, and is rounded there.
-// Tile/threads: 128 x 128 of C per block, 64 x 64 per warp: 4 warps, two blocks per SM. BLOCK_K counts elements of 16
-//               bits; of tf32 half as many take the same bytes.
-// Cost:         2 NUM_STAGES (BLOCK_M (BLOCK_K + 8) + BLOCK_K (BLOCK_N + 8)) bytes of shared memory: 105 KiB for 3
-//               stages of 64. In 32 bytes of k a warp reads 64 rows and 64 columns, 4 KiB, for 16 calls of 4096
-//               products (of tf32 2048), and waits for them: fragments are read when they are needed. 128 registers
-//               hold sums.
-// Requires:     any M, N, K; row-major A, B, C. Rows that are not whole chunks of 16 bytes go element by element. bf16
-//               and tf32 need sm_80; sm_75 lacks the shared memory. tf32: operands are rounded to 10 bits of
-//               fraction.
+// Idea:         Tensor cores are used through the WMMA API: a warp multiplies 16 x 16 x 16 elements with one call.
+// Changed:      The warp tile of s12 becomes fragments that the warp holds together, so it has no layout of threads. A
+//               is stored as in global memory; C passes through shared memory, where it is rounded.
+// Tile/threads: A block computes 128 x 128 of C with 4 warps of 64 x 64; two blocks run per SM. BLOCK_K counts 16-bit
+//               elements; in tf32 half as many take the same bytes.
+// Cost:         The slices take 2 NUM_STAGES (BLOCK_M (BLOCK_K + 8) + BLOCK_K (BLOCK_N + 8)) bytes: 105 KiB for 3
+//               stages of 64. Per 32 bytes of k a warp reads 64 rows and 64 columns, 4 KiB, for 16 calls of 4096
+//               products (tf32: 2048). It waits for each read, since fragments are read when they are needed. 128
+//               registers hold sums.
+// Requires:     The kernel takes any M, N and K; A, B and C are row-major. Rows that are no multiple of 16 bytes are
+//               copied by elements. bf16 and tf32 need sm_80; sm_75 has too little shared memory. In tf32, operands are
+//               rounded to 10 bits of fraction.
 #include "launch.cuh"
 namespace config = registry::s15_wmma;
 #include "chunk.cuh"
@@ -17,10 +17,10 @@ namespace config = registry::s15_wmma;
 #include "vector.cuh"
 #include <mma.h>
 
-// nvcc's <mma.h> (13.0) gives the loads of bf16 and tf32 a generic address, also where it knows that the pointer is one
-// of shared memory, as it does for fp16. ptxas then makes an LD of each 8 x 8 block, and a MOVM where it has to be
-// transposed, in place of one LDSM or of LDS. So these loads are written out here: wmma.load, PTX ISA, 'Warp-level
-// Matrix Load Instruction'.
+// nvcc's <mma.h> (13.0) passes generic addresses to the loads of bf16 and tf32, even where the pointer is known to be
+// in shared memory, unlike for fp16. ptxas then emits an LD per 8 x 8 block, and a MOVM to transpose it, in place of
+// one LDSM or LDS. So these loads are defined here with shared addresses: wmma.load, PTX ISA, 'Warp-level Matrix Load
+// Instruction'.
 namespace wmma = nvcuda::wmma;
 
 template <typename Use>
@@ -30,15 +30,15 @@ __device__ __forceinline__ void load_matrix_shared(wmma::fragment<Use, 16, 16, 1
 }
 
 template <Math>
-struct FragmentElement {  // what the API calls it
+struct FragmentElement {  // the API's name of the element type
     using type = Element;
 };
 
-// Rounds what the API wants rounded before it is multiplied: floats, to tf32.
+// Rounds floats to tf32, as the API requires before it multiplies them; other types need no rounding.
 template <typename Fragment>
 __device__ __forceinline__ void round_elements(Fragment&) {}
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800  // older ones have only fp16
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800  // older GPUs have only fp16
 template <>
 struct FragmentElement<Math::tf32> {
     using type = wmma::precision::tf32;
@@ -72,7 +72,7 @@ DEFINE_LOAD(matrix_b, "b", "m16n16k8", 8, wmma::precision::tf32, "tf32")
 #endif
 
 constexpr int TILE = 16;                    // rows and columns of a fragment of C
-constexpr int STEP = 32 / sizeof(Element);  // of k in one call: 32 bytes
+constexpr int STEP = 32 / sizeof(Element);  // elements of k per call: 32 bytes
 
 template <typename Use>
 using Fragment = wmma::fragment<Use, TILE, TILE, STEP, typename FragmentElement<config::MATH>::type, wmma::row_major>;
@@ -101,7 +101,7 @@ s15_wmma(const Element* __restrict__ A, const Element* __restrict__ B, Element* 
     const int warp = thread / 32, lane = thread % 32;
     const int warp_m = warp / (BLOCK_N / WARP_N) * WARP_M, warp_n = warp % (BLOCK_N / WARP_N) * WARP_N;
 
-    // What I copy of a slice: a chunk of every A_PASS-th row of A, and of every B_PASS-th row of B. A row past M is 0.
+    // I copy a chunk of every A_PASS-th row of A and of every B_PASS-th row of B. Elements past M, N and K become 0.
     constexpr int A_CHUNKS = BLOCK_K / CHUNK, B_CHUNKS = BLOCK_N / CHUNK;  // in a row of a slice
     constexpr int A_PASS = THREADS / A_CHUNKS, B_PASS = THREADS / B_CHUNKS;
     static_assert(A_PASS * A_CHUNKS == THREADS && BLOCK_M % A_PASS == 0, "BLOCK_M, BLOCK_K: equal chunks per thread");
@@ -138,7 +138,7 @@ s15_wmma(const Element* __restrict__ A, const Element* __restrict__ B, Element* 
         for (int k_start = 0; k_start < K; k_start += BLOCK_K) {
             wait_for_copies<NUM_STAGES - 2>();
             __syncthreads();  // this slice has landed, and everyone has read the one before it
-            // Load the slice that is NUM_STAGES - 1 on, over the one that was multiplied last
+            // Load the slice NUM_STAGES - 1 ahead to the buffer of the one multiplied last
             copy_slice(free_stage, k_start + (NUM_STAGES - 1) * BLOCK_K, copy);
             free_stage = stage;
 
@@ -166,12 +166,12 @@ s15_wmma(const Element* __restrict__ A, const Element* __restrict__ B, Element* 
             stage = stage + 1 < NUM_STAGES ? stage + 1 : 0;
         }
         wait_for_copies<0>();
-        __syncthreads();  // nobody reads or writes a slice any more: what follows takes its place
+        __syncthreads();  // no slice is read or written any more: C takes their place
     };
     if (has_chunk_rows(A, K) && has_chunk_rows(B, N)) multiply(CopyChunk{});
     else multiply(CopyElements{});
 
-    // Store: a row of fragments at a time through shared memory, where a lane finds the neighbours of a chunk
+    // Store C one row of fragments at a time: shared memory collects the elements of a chunk for one lane
     constexpr int PITCH = WARP_N + 8, C_CHUNKS = WARP_N / CHUNK;
     static_assert(THREADS / 32 * TILE * PITCH * sizeof(float) <= NUM_STAGES * (sizeof(a_smem[0]) + sizeof(b_smem[0])),
                   "NUM_STAGES: C fits in their place");

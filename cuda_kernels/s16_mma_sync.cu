@@ -1,14 +1,14 @@
-// Idea:         the tensor core's own instructions, mma.sync and ldmatrix, with fragments in registers of known layout.
-// Changed:      from s15: XOR swizzles in place of padding, two sets of fragments, so that one is read while the other
-//               is multiplied, and an order of tiles in which blocks that run at a time share slices in L2.
-// Tile/threads: BLOCK_M x BLOCK_N of C per block, WARP_M x WARP_N per warp, in mma tiles of 16 x 8: tile128x256 has 8
-//               warps of 64 x 64. BLOCK_K counts elements of 16 bits; of tf32 half as many take the same bytes.
-// Cost:         2 NUM_STAGES BLOCK_K (BLOCK_M + BLOCK_N) bytes of shared memory: 96 KiB for 4 stages of tile128x256.
-//               In 32 bytes of k a warp reads 64 rows and 64 columns, 4 KiB in 32 wavefronts without a conflict, for
-//               32 instructions of 2048 products (of tf32 1024). FLOP per byte asked of global memory: 85 (43).
-//               128 registers hold sums, 2 x 32 fragments.
-// Requires:     sm_80; any M, N, K; row-major A, B, C. Rows that are not whole chunks of 16 bytes go element by
-//               element. tf32: operands are cut to 10 bits of fraction, which the instruction does by itself.
+// Idea:         mma.sync and ldmatrix drive the tensor core directly; the layout of fragments in registers is known.
+// Changed:      Where s15 pads rows, an XOR swizzles chunks. Two sets of fragments let a warp read one while it
+//               multiplies the other, and tiles are ordered so that blocks that run together share slices in L2.
+// Tile/threads: A block computes BLOCK_M x BLOCK_N of C, a warp WARP_M x WARP_N in mma tiles of 16 x 8: tile128x256 has
+//               8 warps of 64 x 64. BLOCK_K counts 16-bit elements; in tf32 half as many take the same bytes.
+// Cost:         The slices take 2 NUM_STAGES BLOCK_K (BLOCK_M + BLOCK_N) bytes: 96 KiB for 4 stages of tile128x256. Per
+//               32 bytes of k a warp reads 64 rows and 64 columns, 4 KiB in 32 wavefronts without a conflict, for 32
+//               instructions of 2048 products (tf32: 1024). It does 85 FLOP per byte (43). Sums take 128 registers,
+//               fragments 2 x 32.
+// Requires:     The kernel takes any M, N and K from sm_80 on; A, B and C are row-major. Rows that are no multiple of
+//               16 bytes are copied by elements. In tf32, the instruction truncates operands to 10 bits of fraction.
 #include "launch.cuh"
 namespace config = registry::s16_mma_sync;
 #include "chunk.cuh"
@@ -16,18 +16,18 @@ namespace config = registry::s16_mma_sync;
 #include "mma.cuh"
 #include "tile_order.cuh"
 
-constexpr int STEP = 32 / sizeof(Element);         // of k in one instruction: 32 bytes
+constexpr int STEP = 32 / sizeof(Element);         // elements of k per instruction: 32 bytes
 constexpr bool TRANSPOSES = sizeof(Element) == 2;  // ldmatrix transposes elements of 16 bits, and no others
 
-// Where chunk `chunk` of row `row` of a slice is in that row, which has CHUNKS: the chunks that a warp reads at a
-// time, one of each of 8 rows, are then in different banks. The 32 banks hold 8 chunks, of one row or of several.
+// Returns the position of chunk `chunk` in row `row` of CHUNKS chunks. A warp reads one chunk of each of 8 rows at a
+// time, and the swizzle puts them in different banks. The 32 banks hold 8 chunks, of one row or of several.
 template <int CHUNKS>
 __device__ __forceinline__ int swizzled(int row, int chunk) {
     constexpr int ROWS = CHUNKS < 8 ? 8 / CHUNKS : 1, SPAN = CHUNKS < 8 ? CHUNKS : 8;
     return chunk ^ row / ROWS % SPAN;
 }
-// The same for B, but in tf32 a lane reads its own elements: a warp 8 columns, 2 chunks, of 4 rows. Two chunks on for
-// each row, they are in 4 x 8 different banks.
+// Swizzles B likewise. But in tf32 each lane reads single elements, a warp 8 columns (2 chunks) of 4 rows; a shift of
+// two chunks per row puts them in 4 x 8 different banks.
 __device__ __forceinline__ int swizzled_b(int row, int chunk) {
     return TRANSPOSES ? swizzled<8>(row, chunk) : chunk ^ row % 4 * 2;
 }
@@ -62,7 +62,7 @@ s16_mma_sync(const Element* __restrict__ A, const Element* __restrict__ B, Eleme
     const int warp = thread / 32, lane = thread % 32;
     const int warp_m = warp / (BLOCK_N / WARP_N) * WARP_M, warp_n = warp % (BLOCK_N / WARP_N) * WARP_N;
 
-    // What I copy of a slice: a chunk of every A_PASS-th row of A, and of every B_PASS-th row of B. A row past M is 0.
+    // I copy a chunk of every A_PASS-th row of A and of every B_PASS-th row of B. Elements past M, N and K become 0.
     constexpr int A_PASS = THREADS / A_CHUNKS, B_PASS = THREADS / B_CHUNKS;
     static_assert(A_PASS * A_CHUNKS == THREADS && BLOCK_M % A_PASS == 0, "BLOCK_M, BLOCK_K: equal chunks per thread");
     static_assert(B_PASS * B_CHUNKS == THREADS && BLOCK_K % B_PASS == 0, "BLOCK_K, BLOCK_N: equal chunks per thread");
@@ -86,13 +86,13 @@ s16_mma_sync(const Element* __restrict__ A, const Element* __restrict__ B, Eleme
         b_from += (size_t)BLOCK_K * N;
     };
 
-    // Read the fragments of one step into one of two sets of registers (mma.cuh has their layout). Of A lanes 0-15 name
-    // 16 rows of one chunk, lanes 16-31 of the next; of B 16 rows of one tile's chunk, and of the next tile's. The
-    // places of the first tile along M, and of the first four reads along N, are all there are: the swizzle is the same
-    // 16 rows and 8 chunks on.
+    // Read the fragments of one step into one of two sets of registers (mma.cuh has their layout). Lanes 0-15 give
+    // the addresses of 16 rows, lanes 16-31 those of the next chunk of A, or of the next tile's chunk of B. Only the
+    // addresses of the first tile along M and of the first four reads along N are kept, since the swizzle repeats after
+    // 16 rows and 8 chunks.
     constexpr int TILES_M = WARP_M / 16, TILES_N = WARP_N / 8, STEPS = BLOCK_K / STEP;
     unsigned a_frag[2][TILES_M][4], b_frag[2][TILES_N][2];
-    unsigned a_first[STEPS], b_first[4];  // bytes of shared memory, in the first stage
+    unsigned a_first[STEPS], b_first[4];  // shared addresses in bytes, in the first stage
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
         const int a_row = warp_m + lane % 16, chunk = swizzled<A_CHUNKS>(a_row, step * 2 + lane / 16);
@@ -146,12 +146,12 @@ s16_mma_sync(const Element* __restrict__ A, const Element* __restrict__ B, Eleme
                 }
                 read_fragments((step + 1) % 2, stage, (step + 1) % STEPS);
                 if (step == 0) {
-                    // Load the slice that is NUM_STAGES - 1 on, over the one that was multiplied last
+                    // Load the slice NUM_STAGES - 1 ahead to the buffer of the one multiplied last
                     copy_slice(free_stage, k_start + (NUM_STAGES - 1) * BLOCK_K, copy);
                     free_stage = stage;
                 }
-                // In a snake, so that each product shares a fragment with the one before: what is not read again costs
-                // no power, which is what decides at 8192 (docs/tensor_cores.md)
+                // A serpentine order lets each product share a fragment with the one before. A fragment that is not
+                // read again costs no power, which limits the speed at 8192 (docs/tensor_cores.md)
 #pragma unroll
                 for (int m = 0; m < TILES_M; ++m) {
 #pragma unroll
@@ -163,13 +163,13 @@ s16_mma_sync(const Element* __restrict__ A, const Element* __restrict__ B, Eleme
             }
         }
         wait_for_copies<0>();
-        __syncthreads();  // nobody reads or writes a slice any more: what follows takes its place
+        __syncthreads();  // no slice is read or written any more: C takes their place
     };
     if (has_chunk_rows(A, K) && has_chunk_rows(B, N)) multiply(CopyChunk{});
     else multiply(CopyElements{});
 
-    // Store: 16 rows of the warp's tile at a time through shared memory, from which a lane stores a chunk. Neighbouring
-    // rows start 4 banks apart (of tf32 8), and the lanes of a row write 4 banks (8).
+    // Store 16 rows of the warp's tile at a time through shared memory, from which each lane stores chunks.
+    // Neighbouring rows start 4 banks apart (tf32: 8), and the lanes of a row write 4 banks (8).
     constexpr int PITCH = WARP_N + 8, C_CHUNKS = WARP_N / CHUNK;
     static_assert(THREADS / 32 * 16 * PITCH <= NUM_STAGES * (A_SLICE + B_SLICE), "NUM_STAGES: C fits in their place");
     Element* const c_smem = reinterpret_cast<Element*>(smem) + warp * 16 * PITCH;  // (m, n) of this warp

@@ -1,12 +1,12 @@
-// Idea:         one warpgroup loads and two multiply, tile after tile; two blocks share what they load of one operand.
-// Changed:      from s17, roles: the producer runs ahead over the end of a tile, with few registers, so that consumers
-//               have more (setmaxnreg); TMA stores C while the next tile is multiplied; blocks of a cluster, one tile
-//               below the other, each load half of the right operand for both (multicast).
-// Tile/threads: as s17, and a warpgroup that loads: 384 threads. At most as many blocks as the GPU has SMs, in pairs.
-//               Variants leave one of these out: see PERSISTENT, OVERLAP and CLUSTER_M in gemm_ref/rung.py.
-// Cost:         as s17, but a pair reads 64 KiB of L2 per slice, where two of s17 read 96. The last tiles leave SMs
-//               idle.
-// Requires:     as s17, except that tf32 takes B by rows as it is stored, through registers (tensor_tile.cuh).
+// Idea:         One warpgroup loads and two multiply, tile after tile; two blocks share their loads of one operand.
+// Changed:      Unlike in s17, a producer runs ahead across tiles, with few registers, so that consumers get more
+//               (setmaxnreg). TMA stores C while the next tile is multiplied. The two blocks of a cluster, whose tiles
+//               adjoin along M, each load half of the right operand for both (multicast).
+// Tile/threads: They are s17's plus a warpgroup that loads: 384 threads. The grid has at most one block per SM, in
+//               pairs. Variants leave out PERSISTENT, OVERLAP or CLUSTER_M (gemm_ref/rung.py).
+// Cost:         It is as in s17, but a pair reads 64 KiB of L2 per slice, where two blocks of s17 read 96. SMs idle at
+//               the end.
+// Requires:     It is as in s17, but tf32 reads a B by rows through registers, without a copy (tensor_tile.cuh).
 // Sources:      CUTLASS 3, 'Efficient GEMM in CUDA': warp specialisation; PTX ISA 8.0, setmaxnreg, multicast::cluster.
 #include "launch.cuh"
 namespace config = registry::s18_warp_specialized;
@@ -14,7 +14,7 @@ namespace config = registry::s18_warp_specialized;
 #include "tensor_tile.cuh"
 #include "tile_order.cuh"
 
-constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;  // of the 504 that three warpgroups share
+constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;  // per thread; three warpgroups share 504
 
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int CLUSTER_M, int GROUP_M, bool OVERLAP>
 __global__ void __launch_bounds__((BLOCK_M / WGMMA_M + 1) * WARPGROUP, 1)
@@ -30,7 +30,7 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
 
     const int rank = cluster_rank();
     const int tiles_n = (N + BLOCK_N - 1) / BLOCK_N;
-    const int tiles_m = (M + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M);  // of a cluster, as tiles from here on
+    const int tiles_m = (M + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M);  // from here on, a cluster's tiles
     const int steps = (K + DEPTH - 1) / DEPTH;
     const auto place = [&](int tile, int& row, int& col) {
         const TilePlace at = tile_place<GROUP_M>(tile, tiles_m, tiles_n);
@@ -58,7 +58,7 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
             for (int tile = blockIdx.x / CLUSTER_M; tile < tiles_m * tiles_n; tile += gridDim.x / CLUSTER_M) {
                 place(tile, row, col);
                 for (int step = 0; step < steps; ++step) {
-                    mbarrier_wait_cluster(empty[stage], parity ^ 1);  // at first nobody has anything to free
+                    mbarrier_wait_cluster(empty[stage], parity ^ 1);  // the first pass over the stages never waits
                     mbarrier_arrive_expect_tx(full[stage], sizeof(Slice));
                     Slice& slice = slices[stage];
                     load_operand<BLOCK_M, LEFT_MN_MAJOR>(slice.left, left, row, step * DEPTH, full[stage]);
@@ -72,7 +72,7 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
         setmaxnreg_inc<CONSUMER_REGISTERS>();
         const float scale = product_of_scales(scale_a, scale_b);
         const int lane = threadIdx.x % 32;
-        const auto free_slice = [&](int of) {  // in every block that writes to it
+        const auto free_slice = [&](int of) {  // arrives in every block that writes to the slice
             if (warp % 4 < SIGNALLERS && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], lane);
         };
         const Descriptors of_slices(slices[0], warpgroup);
@@ -94,7 +94,7 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
             store_tile(C, acc, scale, pieces + warpgroup * PIECES, row + warpgroup * WGMMA_M, col, 1 + warpgroup);
             if constexpr (!OVERLAP) {
                 if (threadIdx.x % WARPGROUP == 0) tma_store_wait<0>();
-                bar_sync(1 + CONSUMERS, CONSUMERS * WARPGROUP);  // the whole tile is stored before one multiplies on
+                bar_sync(1 + CONSUMERS, CONSUMERS * WARPGROUP);  // the whole tile is stored before the next one begins
             }
         }
         if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();  // shared memory lives as long as its block

@@ -1,16 +1,16 @@
-// Idea:         s18 off the squares: small tiles, tiles of C^T for few rows of C, and the K of the tiles that whole rounds
-//               leave over in equal shares to all blocks (stream-K).
-// Changed:      from s18, the tile is chosen by shape (gemm_ref/choice), and so is the number of blocks. Who has
-//               the first slices of a tile adds what the others leave in memory; or a cluster has one tile and adds
-//               through its shared memory. One of two warpgroups is some steps ahead at the end of a tile. A warp loads each
-//               operand, and at its edge no more of it than there is (edges.cuh). Threads store a C whose rows the TMA
-//               unit cannot, and that reads an A whose rows it cannot find in phases (phases.cuh).
-// Tile/threads: 64 or 128 by 64 to 256 of C, and by 16 to 256 of C^T, 64 rows per warpgroup, and one more that
-//               loads; gemm_ref/tiles.py has the list. Cluster b of G has tiles b, b + G, ... and then its share.
-// Cost:         as s18; of each tile that is shared, each share but one is written and read once more, 4 BLOCK_M BLOCK_N
-//               bytes through L2. Shares are added in the order of K: the same bits in every run of one grid.
-//               What is done to the sums before they are rounded (finish.cuh) is compiled in where a call asks for it.
-// Requires:     as s18, with B either way round in 16-bit types and tf32. In fp8 B by rows is copied first.
+// Idea:         It extends s18 to any shape: small tiles, tiles of C^T where C has few rows, and equal shares for all
+//               blocks of the K of those tiles that whole rounds leave over (stream-K).
+// Changed:      Unlike in s18, the shape selects tile and number of blocks (gemm_ref/choice). The block with a tile's
+//               first slices adds what the others store in memory; or a cluster computes one tile and adds through its
+//               shared memory. One of two warpgroups runs some steps ahead at the end of a tile. One warp loads each
+//               operand, at an edge only what is inside (edges.cuh). Threads store a C whose rows the TMA unit cannot
+//               address; such an A is read in phases (phases.cuh).
+// Tile/threads: A block computes 64 or 128 by 64 to 256 of C, or by 16 to 256 of C^T (gemm_ref/tiles.py): 64 rows per
+//               warpgroup, and one more loads. Cluster b of G computes tiles b, b + G, ... and then its share.
+// Cost:         It is as in s18; each share of a shared tile but one is written and read once more, 4 BLOCK_M BLOCK_N
+//               bytes through L2. Shares are added in the order of K, so every run with one grid returns the same bits.
+//               The epilogue (finish.cuh) is compiled in only where a call requests it.
+// Requires:     It is as in s18, with B in either layout in 16-bit types and tf32. In fp8, B by rows is copied first.
 // Sources:      Osama et al., 'Stream-K', PPoPP 2023; PTX ISA 8.0, wgmma, stmatrix.
 #include "launch.cuh"
 namespace config = registry::s19_any_shape;
@@ -121,7 +121,7 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
                 const auto walk = [&](auto load) {  // load(slice, k of the left operand, k of the right one)
 #pragma unroll 1
                     for (int step = first; step < first + steps; ++step) {
-                        mbarrier_wait_cluster(empty[stage], parity ^ 1);  // at first nobody has anything to free
+                        mbarrier_wait_cluster(empty[stage], parity ^ 1);  // the first pass over the stages never waits
                         if (loads_left) mbarrier_arrive_expect_tx(full[stage], bytes);
 #pragma unroll
                         for (int i = 0; i < SLICES; ++i) {
@@ -156,7 +156,7 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
         const float scale = product_of_scales(scale_a, scale_b);
         const Extras extras = {bias, addend, addend_step, alpha * scale, beta, M, N};
         const int lane = threadIdx.x % 32;
-        const auto free_slice = [&](int of) {  // in every block that writes to it
+        const auto free_slice = [&](int of) {  // arrives in every block that writes to the slice
             const int writer = CLUSTER_M > 1 ? lane : in_cluster;
             if (warp % 4 < SIGNALLERS && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], writer);
         };

@@ -1,13 +1,13 @@
-// Idea:         fp32 from tensor cores: operands in parts of 16 bits, whose products are added in three sums.
-// Changed:      from s19, the slices are of PARTS parts of both operands. The largest products, of the first parts, leave the
-//               tensor core every PROMOTE k, and are added in fp32 while it has the small ones. Those have sums of their own
-//               for all of K, which are too small for what the tensor core cuts off to matter.
-// Tile/threads: 64 or 128 by 64 or 128 of C, and by 16 to 96 of C^T, 64 rows per warpgroup, and one more that loads; a
-//               thread has BLOCK_N / 2 of each sum, 192 registers at most. gemm_ref/tiles.py has the list.
-// Cost:         3 products in fp16x3 and 6 in bf16x6; of each slice of 64 k 32 KiB per part at 128 x 128. And the split, a
-//               launch per operand (gemm_ref/operands/split.cu): it reads 8 bytes of an element, 4 of them twice, and
-//               writes 4 or 6. Shares of a tile are added before the powers of two are undone.
-// Requires:     as s19. Lines that parts do not hold are computed in fp32, without tensor cores.
+// Idea:         Tensor cores compute fp32: operands are split into 16-bit parts, whose products go to three sums.
+// Changed:      Unlike in s19, a slice holds PARTS parts of both operands. The products of the first parts, the
+//               largest, leave the tensor core every PROMOTE k and are added in fp32 while it multiplies the others.
+//               Those have their own sums over all of K, too small for the tensor core's truncation to matter.
+// Tile/threads: A block computes 64 or 128 by 64 or 128 of C, or by 16 to 96 of C^T: 64 rows per warpgroup, and one
+//               more loads; a thread holds BLOCK_N / 2 of each sum, at most 192 registers (gemm_ref/tiles.py).
+// Cost:         It computes 3 products in fp16x3 and 6 in bf16x6; a slice of 64 k takes 32 KiB per part at 128 x 128.
+//               The split takes a launch per operand (gemm_ref/operands/split.cu), which reads 8 bytes per element, 4
+//               of them twice, and writes 4 or 6. Shares are added before the powers of two are undone.
+// Requires:     It is as in s19. Lines that the parts cannot represent are computed in fp32, without tensor cores.
 // Sources:      Ootomo and Yokota, IJHPCA 36 (2022); CUTLASS, example 54, for sums that leave the tensor core.
 #include "launch.cuh"
 namespace config = registry::s20_emulated;
@@ -73,7 +73,7 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
                 if (!elect_one()) return;
 #pragma unroll 1
                 for (int step = first; step < first + steps; ++step) {
-                    mbarrier_wait_cluster(empty[stage], parity ^ 1);  // at first nobody has anything to free
+                    mbarrier_wait_cluster(empty[stage], parity ^ 1);  // the first pass over the stages never waits
                     // Part after part in memory: past its end are rows of the next, for elements of C that are not stored,
                     // or that are multiplied by zeros
 #pragma unroll 1
@@ -96,7 +96,7 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
         if constexpr (MOVES_REGISTERS) setmaxnreg_inc<CONSUMER_REGISTERS>();
         const Whole whole = {A, B, TRANSPOSE_C ? of_b : of_a, TRANSPOSE_C ? of_a : of_b, M, N, K};
         const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-        const auto free_slice = [&](int of) {  // in every block that writes to it
+        const auto free_slice = [&](int of) {  // arrives in every block that writes to the slice
             if (warp == 0 && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], lane);
         };
         deal.each_part([&](int tile, int first_slice, int steps) {
