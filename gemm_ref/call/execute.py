@@ -128,8 +128,9 @@ def _describe(x: torch.Tensor) -> tuple:
 def _may_overlap(plan: Plan, out: torch.Tensor, read: tuple[torch.Tensor | None, ...]) -> bool:
     """Whether `out` may share memory with what is read, which depends on addresses; `check_overlap` is sure."""
     first, (out_bytes, *read_bytes) = out.data_ptr(), plan.spans
-    for x, x_bytes in zip(read, read_bytes, strict=True):
-        if x is not None and x is not out:  # c may be out
+    *others, c = read
+    for x, x_bytes in zip((*others, None if c is out else c), read_bytes, strict=True):  # c may be out
+        if x is not None:
             x_first = x.data_ptr()
             if first < x_first + x_bytes and x_first < first + out_bytes:
                 return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import weakref
@@ -14,6 +15,7 @@ from gemm_ref.call import Plan, execute
 from gemm_ref.epilogue import Extras, apply
 from gemm_ref.operands import LINE_BYTES
 from gemm_ref.operands.copy_layout import copy_all
+from gemm_ref.operands.split import OutOfRange
 from tests.matrices import by_columns, in_wider, shifted, with_gaps
 
 NAMES = {"stage": "s08_vectorized", "dialect": "cuda", "variant": "default", "math": None}
@@ -200,6 +202,42 @@ def test_what_guards_memory_is_looked_at_in_every_call(gemm):
             gemm(a, b, arena[first : first + 96].view(8, 12))
     gemm(a, b, arena[112:208].view(8, 12))  # right after b
     assert len(gemm.plans) == 1
+
+
+@pytest.mark.parametrize("more", [dict, lambda: dict(c=C[:, :8].contiguous(), **S19)])
+def test_an_operand_itself_is_no_out(gemm, more):
+    """Nor where a call with another `out` of the same shape was right, and its plan is cached."""
+    a, b = matrices(8, 8, 8)
+    right = gemm(a, b, torch.empty(8, 8), **more())
+    for operand, name in ((a, "a"), (b, "b")):
+        for c in [{}, {"c": operand}] if more() else [{}]:
+            with pytest.raises(ValueError, match=f"out shares memory with {name}"):
+                gemm(a, b, operand, **more() | c)
+    assert torch.equal(gemm(a, b, torch.empty(8, 8), **more()), right) and len(gemm.plans) == 1
+
+
+@pytest.mark.parametrize("split", [(), ("a",), ("a", "b")])
+def test_on_range_decides_in_every_call_whether_operands_out_of_range_raise(gemm, split):
+    names = {"stage": "s20_emulated", "dialect": "cuda", "variant": "default", "math": "fp16x3"}
+    plans = []
+
+    def prepare(plan, a, b, c):
+        plans.append(plan)
+        return lambda a, b, c, extras: c.copy_(a.matrix @ b.matrix)
+
+    a, b = A.clone(), B.clone()
+    wide = A.clone().index_fill_(0, torch.tensor([3]), torch.inf)
+    for on_range in (None, "raise", "widen", "raise"):
+        for left, is_held in ((a, True), (wide, False)):
+            operands = [
+                gemm_ref.split_operand(x, side, math="fp16x3") if side in split else x
+                for side, x in (("a", left), ("b", b))
+            ]
+            raises = on_range == "raise" and not is_held
+            with pytest.raises(OutOfRange, match="rows 3 of a") if raises else contextlib.nullcontext():
+                c = execute.run(*operands, None, prepare, **names, on_range=on_range)
+                assert torch.equal(c[0], (A @ B)[0])
+    assert [plan.raise_on_range for plan in plans] == [False, True, False]
 
 
 @pytest.mark.parametrize(
