@@ -22,23 +22,23 @@ namespace config = registry::s19_any_shape;
 #include "tensor_tile.cuh"
 #include "tile_order.cuh"
 
-// Registers of a thread, of which an SM has 65536 for all its blocks. Where the sums fill half of them, the warpgroup that
-// loads hands back what it does not need.
+// Registers per thread; an SM has 65536 for all its blocks. Where the sums need many, the warpgroup that loads releases
+// those it does not need.
 constexpr int CONSUMERS = config::BLOCK_M / WGMMA_M;
 constexpr int REGISTERS = min_of(65536 / WARPGROUP / config::BLOCKS_PER_SM / (CONSUMERS + 1) / 8 * 8, 248);
 constexpr int PRODUCER_REGISTERS = 40;
 constexpr int CONSUMER_REGISTERS = min_of(((CONSUMERS + 1) * REGISTERS - PRODUCER_REGISTERS) / CONSUMERS / 8 * 8, 240);
 constexpr bool MOVES_REGISTERS = ACCUMULATORS >= 64 && REGISTERS < CONSUMER_REGISTERS;
 
-// Steps of a tile that the first of two warpgroups does before the second does its own: so while one stores its part of C,
-// the other has the tensor cores for itself.
+// Steps by which the first of two warpgroups finishes a tile ahead of the second: while one stores its part of C, the
+// other uses the tensor cores alone.
 constexpr int HEAD_START = CONSUMERS == 2 && config::BLOCK_N > 128 && !THROUGH_REGISTERS ? 3 : 0;
 
-// The matrices that A is for the TMA unit, and so are the rows of C, which are D's columns in a tile of C^T.
+// Number of matrices as which the TMA unit reads A. The rows of C (in C^T the columns of D) have the same phases.
 constexpr int PHASES = config::A_PHASES, LEFT_PHASES = TRANSPOSE_C ? 1 : PHASES,
               RIGHT_PHASES = TRANSPOSE_C ? PHASES : 1;
 
-// Steps before the end of a tile at which the c is asked for that is added to it: longer than device memory takes.
+// Steps before the end of a tile at which the addend c is requested: they take longer than a read of device memory.
 constexpr int READ_AHEAD = 6;
 
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int CLUSTER_M, int CLUSTER_K, int GROUP_M, int BLOCKS_PER_SM>
@@ -60,12 +60,12 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
     auto* const sums = reinterpret_cast<Sums*>(pieces + CONSUMERS * PIECES);  // (block from 1 on, warpgroup)
     __shared__ Mbarrier full[NUM_STAGES], empty[NUM_STAGES], sums_there[CONSUMERS];
 
-    // Tiles are dealt to clusters: its blocks have one below the other, and walk K in step; or one, and of K a part each
+    // A cluster computes CLUSTER_M tiles that adjoin along M, in step along K; or one tile, with a part of K per block
     const int in_cluster = cluster_rank(), rank = CLUSTER_M > 1 ? in_cluster : 0;
     const Deal<BLOCK_M * CLUSTER_M, BLOCK_N> deal(
         in_whole_tiles<LEFT_PHASES>(M, BLOCK_M * CLUSTER_M), in_whole_tiles<RIGHT_PHASES>(N, BLOCK_N),
         K + MOST_BEFORE<PHASES>, SLICES * DEPTH, shared_tiles, blockIdx.x / CLUSTER, gridDim.x / CLUSTER);
-    const auto place = [&](int tile, int& row, int& col, int& phase) {  // of a phase
+    const auto place = [&](int tile, int& row, int& col, int& phase) {  // row and col count within a phase
         const TilePlace at = tile_place<GROUP_M>(tile, deal.tiles_m, deal.tiles_n);
         row = (at.m / LEFT_PHASES * CLUSTER_M + rank) * BLOCK_M, col = at.n / RIGHT_PHASES * BLOCK_N;
         phase = (TRANSPOSE_C ? at.n : at.m) % PHASES;
@@ -97,7 +97,7 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
         fence_mbarrier_init();
     }
     if (CLUSTER_M > 1) cluster_sync_relaxed();    // the barriers of every block are initialised
-    if (CLUSTER_K > 1) cluster_arrive_relaxed();  // those of the other blocks are needed at the end alone
+    if (CLUSTER_K > 1) cluster_arrive_relaxed();  // other blocks' barriers are needed only at the end
 
     int stage = 0, parity = 0;
     const auto next_stage = [&] {
@@ -106,9 +106,9 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
     if (warpgroup == CONSUMERS) {
         if constexpr (MOVES_REGISTERS) setmaxnreg_dec<PRODUCER_REGISTERS>();
         if (warp - MULTIPLIERS / 32 < LOADERS) {
-            const bool loads_left = warp == MULTIPLIERS / 32;  // or the right operand
+            const bool loads_left = warp == MULTIPLIERS / 32;  // else the right operand
             bar_sync(BEGIN, MULTIPLIERS + LOADERS * 32);
-            wait_for_kernel_before();  // which may copy an operand
+            wait_for_kernel_before();  // it may copy an operand
             deal.each_part([&](int tile, int first, int steps) {
                 int row, col, phase;
                 place(tile, row, col, phase);
@@ -152,7 +152,7 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
         if (CLUSTER_K > 1) cluster_wait();
     } else {
         if constexpr (MOVES_REGISTERS) setmaxnreg_inc<CONSUMER_REGISTERS>();
-        bar_sync(BEGIN, MULTIPLIERS + LOADERS * 32);  // barriers are initialised, and all lanes together (`uniform`)
+        bar_sync(BEGIN, MULTIPLIERS + LOADERS * 32);  // barriers are initialised, and all lanes converge (`uniform`)
         const float scale = product_of_scales(scale_a, scale_b);
         const Extras extras = {bias, addend, addend_step, alpha * scale, beta, M, N};
         const int lane = threadIdx.x % 32;
@@ -160,7 +160,7 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
             const int writer = CLUSTER_M > 1 ? lane : in_cluster;
             if (warp % 4 < SIGNALLERS && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], writer);
         };
-        const auto clear = [&](int phase, Slice& slice) {  // of A, what is before its rows
+        const auto clear = [&](int phase, Slice& slice) {  // zeroes the elements before the rows of A
             const int before = elements_before(phase, K);
             if constexpr (TRANSPOSE_C)
                 clear_before<BLOCK_N, MULTIPLIERS>(slice.right, before, threadIdx.x, 3 + CONSUMERS);
@@ -170,7 +170,7 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
             }
         };
         const Descriptors of_slices(slices[0][0], warpgroup);
-        int used = 0;  // stages that a part before had
+        int used = 0;  // stages that earlier parts have used
         deal.each_part([&](int tile, int first, int steps) {
             take_part(first, steps);
             int row, col, phase;
@@ -192,7 +192,7 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
 #pragma unroll 1
             for (int step = 0; step < steps; ++step) {
                 if (HEAD_START > 0 && warpgroup == 1 && step == steps - HEAD_START && steps > NUM_STAGES) {
-                    bar_sync(2 + CONSUMERS, MULTIPLIERS);  // the other has started all of its steps
+                    bar_sync(2 + CONSUMERS, MULTIPLIERS);  // the other has started all its steps
                 }
                 if constexpr (config::ADDS_C) {
                     if (first == 0 && step == max(steps - READ_AHEAD, 0)) finish.begin();
@@ -216,7 +216,7 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
             if constexpr (CLUSTER_K > 1) {
                 if (!add_in_cluster<CLUSTER_K>(acc, sums + warpgroup, CONSUMERS, sums_there[warpgroup], in_cluster))
                     return;
-            } else if (steps < deal.slices) {  // a share of a tile: each warpgroup hands its own rows over
+            } else if (steps < deal.slices) {  // a share of a tile: each warpgroup passes its own rows on
                 constexpr int STEP = CLUSTER_M * CONSUMERS;
                 const int mine = deal.my_share() * STEP + rank * CONSUMERS + warpgroup;
                 if (first > 0) return leave_sums(partials[mine], &flags[mine], acc, 1 + warpgroup);

@@ -18,7 +18,7 @@ namespace config = registry::s20_emulated;
 #include "tensor_tile.cuh"
 #include "tile_order.cuh"
 
-// Of the 504 that three warpgroups share; two have as many as they can use.
+// Registers per thread: three warpgroups share 504; two have as many as they can use.
 constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;
 constexpr int CONSUMERS = config::BLOCK_M / WGMMA_M;
 constexpr bool MOVES_REGISTERS = CONSUMERS == 2;
@@ -38,7 +38,7 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
     auto* const pieces = reinterpret_cast<Piece*>(slices + STAGES);
     __shared__ Mbarrier full[STAGES][PARTS], empty[STAGES];
 
-    // Tiles are dealt to clusters: its blocks have one below the other, and walk K in step
+    // A cluster computes CLUSTER_M tiles that adjoin along M, at the same k
     const int rank = CLUSTER_M > 1 ? cluster_rank() : 0;
     const Deal<BLOCK_M * CLUSTER_M, BLOCK_N> deal(M, N, K, DEPTH, shared_tiles, blockIdx.x / CLUSTER_M,
                                                   gridDim.x / CLUSTER_M);
@@ -57,7 +57,7 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
     }
     if (CLUSTER_M > 1) cluster_sync_relaxed();  // the barriers of every block are initialised
     else __syncthreads();
-    wait_for_kernel_before();  // which splits an operand
+    wait_for_kernel_before();  // it splits an operand
 
     const int warpgroup = warpgroup_of_thread();
     int stage = 0, parity = 0;
@@ -74,8 +74,8 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
 #pragma unroll 1
                 for (int step = first; step < first + steps; ++step) {
                     mbarrier_wait_cluster(empty[stage], parity ^ 1);  // the first pass over the stages never waits
-                    // Part after part in memory: past its end are rows of the next, for elements of C that are not stored,
-                    // or that are multiplied by zeros
+                    // The parts are consecutive in memory. A box past the end of a part reads rows of the next: those
+                    // products are not stored, or have a factor of zero
 #pragma unroll 1
                     for (int part = 0; part < PARTS; ++part) {
                         auto& slice = slices[stage][part];
@@ -117,11 +117,11 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
                 wgmma_commit_group();
 #pragma unroll
                 for (int order = 1; order < PARTS; ++order) {
-                    // A part is waited for while those before it are multiplied
+                    // Wait for a part while the earlier ones are multiplied
                     mbarrier_wait(full[stage][order], parity);
                     wgmma_fence();
 #pragma unroll
-                    for (int i = 0; i <= order; ++i) {  // of A's parts the largest first, whichever operand is left
+                    for (int i = 0; i <= order; ++i) {  // A's largest part first, whichever operand is left
                         const int of_left = TRANSPOSE_C ? order - i : i;
                         start(small, of_left, order - of_left, step > 0 || order > 1 || i > 0);
                     }
@@ -129,7 +129,7 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
                 }
                 wgmma_fence_accumulators(first);
                 wgmma_fence_accumulators(small);
-                // The first parts' products are there, and the slice before is done with
+                // The products of the first parts are complete, and the previous slice is free
                 wgmma_wait_group<PARTS - 1>();
                 wgmma_fence_accumulators(first);
                 if (step > 0) free_slice(before);
@@ -144,7 +144,7 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
             wgmma_fence_accumulators(small);
             free_slice(before);
             join_sums(acc, small);
-            if (steps < deal.slices) {  // a share of a tile: each warpgroup hands its own rows over
+            if (steps < deal.slices) {  // a share of a tile: each warpgroup passes its own rows on
                 constexpr int STEP = CLUSTER_M * CONSUMERS;
                 const int mine = deal.my_share() * STEP + rank * CONSUMERS + warpgroup;
                 if (first_slice > 0) return leave_sums(partials[mine], &flags[mine], acc, 1 + warpgroup);

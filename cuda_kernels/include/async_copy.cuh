@@ -1,10 +1,10 @@
-// cp.async: from global to shared memory past the registers (PTX ISA, 'Data Movement: Asynchronous copy'). Below sm_80,
-// which has no such copies, the same functions copy at once, through registers, and there is nothing to wait for.
+// cp.async copies from global to shared memory without registers (PTX ISA, 'Data Movement: Asynchronous copy'). Below
+// sm_80, which has no such instruction, the functions copy synchronously through registers, and waits do nothing.
 #pragma once
 #include "vector.cuh"
 
-// Copies one float to an address in shared memory, or writes 0 where it is not inside the matrix (nothing is read then).
-// LINE: a hint that the L2 cache should fetch the 128 bytes that the float is in, of which more are needed soon.
+// Copies one float to an address in shared memory, or writes 0 without a read if it is not inside the matrix.
+// LINE hints that the L2 cache should fetch the float's line of 128 bytes, of which more is needed soon.
 template <bool LINE = false>
 __device__ __forceinline__ void copy_float_async_at(unsigned to, const float* from, bool inside) {
 #if __CUDA_ARCH__ >= 800
@@ -21,8 +21,8 @@ __device__ __forceinline__ void copy_float_async(float& to, const float* from, b
     copy_float_async_at(shared_address(&to), from, inside);
 }
 
-// Copies 4 floats, of which the first `inside` are in the matrix (none if it is 0 or less), and 0 for the others: in a
-// matrix with vector rows (cp.async.cg, past the L1 cache too), and in any other.
+// Copies 4 floats, of which the first `inside` are in the matrix (none if it is 0 or less), and writes 0 for the
+// others. The first version needs a matrix with vector rows (cp.async.cg, which bypasses L1); the last one takes any.
 __device__ __forceinline__ void copy_vector_async_at(unsigned to, const float* from, int inside) {
 #if __CUDA_ARCH__ >= 800
     const int bytes = inside > 0 ? 16 : 0;
@@ -48,7 +48,7 @@ __device__ __forceinline__ void commit_copies() {
 #endif
 }
 
-// Waits until at most GROUPS of this thread's groups are still on their way.
+// Waits until at most GROUPS of this thread's groups are still in flight.
 template <int GROUPS>
 __device__ __forceinline__ void wait_for_copies() {
 #if __CUDA_ARCH__ >= 800

@@ -1,17 +1,17 @@
-// 16 bytes of a row at a time, of elements of 2 or 4 bytes, where the row's alignment allows that, and one element at a
-// time where it does not.
+// Rows of 2- or 4-byte elements are accessed 16 bytes (a chunk) at a time where their alignment allows that, and by
+// single elements where it does not.
 #pragma once
 #include "async_copy.cuh"
 
-// Whether every row is made of whole chunks: the matrix starts at a multiple of 16 bytes, and so does each row. A chunk
-// is then inside its row or outside, never across its end.
+// Returns whether every row consists of whole chunks: the matrix and each of its rows start at a multiple of 16 bytes.
+// A chunk is then inside its row or outside, never across its end.
 template <typename T>
 __device__ __forceinline__ bool has_chunk_rows(const T* matrix, int columns) {
     return reinterpret_cast<size_t>(matrix) % 16 == 0 && columns % (16 / sizeof(T)) == 0;
 }
 
-// Copies a chunk to shared memory, of which the first `inside` elements are in the matrix (none if it is 0 or less;
-// then nothing is read), and 0 for the others: in a matrix with chunk rows by cp.async...
+// Copies a chunk to shared memory, of which the first `inside` elements are in the matrix (none if it is 0 or less,
+// when nothing is read), and writes 0 for the others. A matrix with chunk rows is copied by cp.async...
 struct CopyChunk {
     template <typename T>
     __device__ __forceinline__ void operator()(T* to, const T* from, int inside) const {
@@ -25,8 +25,8 @@ struct CopyChunk {
     }
 };
 
-// ... and in any other element by element: of 4 bytes by cp.async, which has no 2 bytes, so those go through registers
-// at once.
+// ... and any other by single elements: 4 bytes by cp.async, but 2 bytes, which it cannot copy, synchronously through
+// registers.
 struct CopyElements {
     __device__ __forceinline__ void operator()(float* to, const float* from, int inside) const {
 #pragma unroll
@@ -46,8 +46,8 @@ struct CopyElements {
     }
 };
 
-// Stores a chunk to global memory, of which the first `inside` elements are in the matrix: to one with chunk rows, and
-// to any other.
+// Stores a chunk to global memory, of which the first `inside` elements are in the matrix: StoreChunk to a matrix with
+// chunk rows, StoreElements to any other.
 struct StoreChunk {
     template <typename T>
     __device__ __forceinline__ void operator()(T* to, const T* from, int inside) const {

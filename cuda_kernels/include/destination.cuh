@@ -1,10 +1,10 @@
-// Where the pieces of epilogue.cuh go: to C as the TMA unit knows it; or as threads do, where its rows are not as that wants
-// them.
+// Destinations of the pieces of epilogue.cuh: a tensor map of C for the TMA unit, or, if the unit cannot address its
+// rows, a pointer for the threads.
 #pragma once
 #include "epilogue.cuh"
 #include "phases.cuh"
 
-// Rows of C one after another, or those of a phase.
+// Consecutive rows of C, or those of one phase.
 template <int PHASES>
 struct Rows {
     Result* first;
@@ -17,7 +17,7 @@ struct Rows {
 };
 template <bool BY_THREADS, int PHASES = 1>
 using Destination = std::conditional_t<BY_THREADS, Rows<PHASES>, TensorMaps<PHASES>>;
-// By the rows and columns of D.
+// Builds the destination from the numbers of rows and columns of D.
 template <bool BY_THREADS, int PHASES = 1>
 Destination<BY_THREADS, PHASES> destination(void* C, const CUtensorMap* maps, int rows, int columns) {
     if constexpr (BY_THREADS)
@@ -25,7 +25,7 @@ Destination<BY_THREADS, PHASES> destination(void* C, const CUtensorMap* maps, in
     else return TensorMaps<PHASES>::taken_from(maps);
 }
 
-// Has a piece stored at (down, across) of them by all threads, neighbours in a row side by side.
+// Stores a piece at (row `down`, column `across`) with all threads; neighbouring threads store neighbouring elements.
 template <int PHASES>
 __device__ __forceinline__ void store_piece(const Rows<PHASES>& C, const Piece& piece, int down, int across) {
     constexpr int ELEMENTS = sizeof(Piece) / sizeof(Result), ROWS = PIECE_PANEL_BYTES / LINE_BYTES;

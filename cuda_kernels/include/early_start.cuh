@@ -1,9 +1,9 @@
-// A kernel that starts before the one in front of it has ended: programmatic dependent launch (CUDA programming guide,
+// A kernel may start before its predecessor has ended: programmatic dependent launch (CUDA programming guide,
 // 'Programmatic Dependent Launch and Synchronization'; sm_90; `LaunchShape::early`).
 #pragma once
 
-// It starts once every block of the one in front has come to `let_next_start` or to its end, where there is room. What
-// that one writes can be read behind `wait_for_kernel_before`. Elsewhere both do nothing.
+// A kernel starts, where an SM has room, once every block of its predecessor has called `let_next_start` or has ended.
+// It can read the predecessor's results after `wait_for_kernel_before`. Below sm_90 both functions do nothing.
 __device__ __forceinline__ void let_next_start() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

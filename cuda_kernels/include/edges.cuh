@@ -1,14 +1,14 @@
-// The edges of the operands. What a box has outside of its matrix the TMA unit fills with zeros, and that takes it longer than
-// to read as much: 129 x 8448 x 4096 in bf16 took 50 us for the 31 of 256 rows (H100, 128 x 128). So no box is outside that
-// can be inside; each operand has a second map, for its edge (`View` in tensor_map.py).
+// Edges of the operands. The TMA unit fills the part of a box outside its matrix with zeros, which takes it longer than
+// to read as much: 129 x 8448 x 4096 in bf16 took 50 us, against 31 us for 256 rows (H100, 128 x 128). So boxes stay
+// inside where possible; each operand has a second tensor map for its edge (`View` in tensor_map.py).
 //
-// Stored along k: the last tile's rows have a box of their own size, in eights, after which the swizzle repeats. Else the
-// last panel's columns go on behind the end of a row, in the next one, for elements of C that are not stored; but in the last
-// rows, behind which there is nothing. Panels that are outside altogether are not loaded.
+// If an operand is stored along k, the box of the last tile has as many rows as remain, rounded up to 8, the period of
+// the swizzle. Otherwise the last panel continues into the next row of memory, for elements of C that are not stored,
+// except in the last rows, after which the matrix ends. Panels that are completely outside are not loaded.
 #pragma once
 #include "phases.cuh"
 
-// Of each phase a map, and one for its edge.
+// Tensor maps of each phase: one of the whole matrix, and one for its edge.
 template <int PHASES>
 struct EdgedMaps {
     TensorMaps<PHASES> whole, edge;
@@ -21,18 +21,18 @@ struct EdgedMaps {
     __device__ __forceinline__ void prefetch() const { whole.prefetch(), edge.prefetch(); }
 };
 
-// What of COUNT rows of the left or columns of the right operand a block loads for a tile, or its share of them.
+// The part of COUNT rows of the left or columns of the right operand that a block loads for a tile, or its share of it.
 template <int COUNT, bool MN_MAJOR, int PHASES, int SHARERS = 1>
 struct Edge {
     static constexpr int BOXES = (COUNT + DEPTH - 1) / DEPTH, EIGHTS = 8;
-    int rest;  // that the matrix, of the tile's phase, has from its first on; none, or less, where the tile is outside
+    int rest;  // rows or columns of the tile's phase from its first one on; 0 or less if the tile is outside
 
-    // Rows of 128 bytes of the slice that are loaded, by all sharers.
+    // Returns how many 128-byte rows of the slice all sharers load together.
     __device__ __forceinline__ int rows() const {
         if (MN_MAJOR) return min((max(rest, 0) + DEPTH - 1) / DEPTH, BOXES) * DEPTH;
         return share() * SHARERS;
     }
-    // ... and by each, of an operand that is stored along k.
+    // Returns how many of them each sharer loads, of an operand that is stored along k.
     __device__ __forceinline__ int share() const {
         if (rest >= COUNT) return COUNT / SHARERS;
         return (max(rest, 0) + SHARERS * EIGHTS - 1) / (SHARERS * EIGHTS) * EIGHTS;
@@ -40,7 +40,7 @@ struct Edge {
 
     __device__ __forceinline__ bool is_whole() const { return rest >= COUNT; }
 
-    // Has them copied from `first` on at depth k of K; WHOLE: whether the tile is.
+    // Starts their copy from `first` on at depth k of K. WHOLE states that no row is outside.
     template <bool WHOLE>
     __device__ __forceinline__ void
     load(char* to, const EdgedMaps<PHASES>& maps, int phase, int first, int k, int K, Mbarrier& full, int rank) const {
@@ -61,18 +61,18 @@ struct Edge {
     }
 };
 
-// Zeroes the rows of 128 bytes from `first` on of ROWS; THREADS threads call it, the first ones.
+// Zeroes the 128-byte rows from `first` to ROWS. The block's first THREADS threads call it.
 template <int ROWS, int THREADS>
 __device__ __forceinline__ void clear_rows(char* rows, int first) {
-    constexpr int VECTORS = SWIZZLE_ROW_BYTES / sizeof(uint4);  // of a row
+    constexpr int VECTORS = SWIZZLE_ROW_BYTES / sizeof(uint4);  // per row
 #pragma unroll 1
     for (int i = first * VECTORS + threadIdx.x; i < ROWS * VECTORS; i += THREADS) {
         reinterpret_cast<uint4*>(rows)[i] = make_uint4(0, 0, 0, 0);
     }
 }
 
-// Zeroes what of `count` slices is not loaded, since it is multiplied too; so many rows are. The first THREADS threads call
-// it, and meet at a barrier if there is any.
+// Zeroes the rows of `count` slices after the loaded ones (`left_rows`, `right_rows`), since they are multiplied too.
+// The first THREADS threads call it, and wait at a barrier if there are any such rows.
 template <int BLOCK_M, int BLOCK_N, int THREADS>
 __device__ __forceinline__ void
 clear_outside(TensorSlice<BLOCK_M, BLOCK_N>* slices, int count, int left_rows, int right_rows, int barrier) {

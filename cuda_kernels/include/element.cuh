@@ -1,5 +1,5 @@
-// What an element of A and B, or a part of it, and one of C is in the math mode that this file is compiled for,
-// config::MATH.
+// Types of the elements of A and B (or of their parts) and of C in config::MATH, the math mode that this file is
+// compiled for.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -19,9 +19,9 @@ template <> struct Types<Math::fp8> { using Element = __nv_fp8_e4m3; using Resul
 using Element = Types<config::MATH>::Element;  // of A and B
 using Result = Types<config::MATH>::Result;    // of C
 
-inline constexpr int CHUNK = 16 / sizeof(Element);  // elements in the 16 bytes that a thread can access at once
+inline constexpr int CHUNK = 16 / sizeof(Element);  // elements per 16 bytes, a thread's widest access
 
-// Two neighbours of a row, rounded to nearest, at a multiple of their size.
+// Stores two neighbours of a row, rounded to nearest. `to` is a multiple of their size.
 __device__ __forceinline__ void store_pair(float* to, float x, float y) {
     *reinterpret_cast<float2*>(to) = make_float2(x, y);
 }

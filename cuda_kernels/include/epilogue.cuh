@@ -1,23 +1,22 @@
-// From a warpgroup's accumulators through shared memory to C: in pieces of 8 KB at most, of rows of 128 bytes in the
-// swizzle, which the TMA unit stores one after another while the next is written; or threads, where it cannot
-// (destination.cuh).
+// A warpgroup's accumulators go through shared memory to C in pieces of at most 8 KB, with swizzled rows of 128 bytes.
+// The TMA unit stores one piece while the next is written; threads store them where it cannot (destination.cuh).
 #pragma once
 #include "tensor_tile.cuh"
 
 constexpr int greatest_divisor(int a, int b) { return b == 0 ? a : greatest_divisor(b, a % b); }
 constexpr int WHOLE_LINE = SWIZZLE_ROW_BYTES / sizeof(Result);
 constexpr int LINE =
-    TRANSPOSE_C ? WHOLE_LINE : greatest_divisor(config::BLOCK_N, WHOLE_LINE);  // of C in a row of a piece
+    TRANSPOSE_C ? WHOLE_LINE : greatest_divisor(config::BLOCK_N, WHOLE_LINE);  // elements of C per row of a piece
 constexpr int LINE_BYTES = LINE * sizeof(Result);
-constexpr int PANELS = TRANSPOSE_C ? WGMMA_M / LINE : 1;  // of a piece, side by side: a piece of C^T has all 64 rows
+constexpr int PANELS = TRANSPOSE_C ? WGMMA_M / LINE : 1;  // per piece: a piece of C^T has all 64 rows
 constexpr int PIECE_COLUMNS = greatest_divisor(config::BLOCK_N, WHOLE_LINE);  // columns of D in a piece
 constexpr int PIECE_PANEL_BYTES = (TRANSPOSE_C ? PIECE_COLUMNS : WGMMA_M) * LINE_BYTES;
 constexpr int PIECES_OF_TILE = config::BLOCK_N / PIECE_COLUMNS;
-// Of a warpgroup: one is written while one is stored. Three warpgroups have one each, and a stage more for it: 3000 cubed in
-// bf16 takes 84.4 us for 89.4 (H100, 192 x 192).
+// Pieces per warpgroup: one is written while the other is stored. Three warpgroups have one each, which frees memory
+// for another stage: 3000 cubed in bf16 takes 84.4 us instead of 89.4 (H100, 192 x 192).
 constexpr int PIECES = min_of(PIECES_OF_TILE, config::BLOCK_M > 2 * WGMMA_M ? 1 : 2);
 
-// Where chunk `chunk` of row `row` of a piece is: in the 128-byte swizzle, or in that of 64.
+// Returns the byte offset of chunk `chunk` of row `row` in a piece with the 128-byte or the 64-byte swizzle.
 __device__ __forceinline__ int swizzled_line(int row, int chunk) {
     return LINE_BYTES == 128 ? swizzled_128(row, chunk) : row * LINE_BYTES + (chunk ^ row / 2 % 4) * 16;
 }
@@ -26,21 +25,21 @@ struct Piece {
     char bytes[PANELS * PIECE_PANEL_BYTES];
 };
 
-// stmatrix.x4 (PTX ISA, 'Warp-level matrix store instruction'): four 8 x 8 matrices of 16 bits; lane l gives the place
-// of row l % 8 of matrix l / 8.
+// stmatrix.x4 (PTX ISA, 'Warp-level matrix store instruction') stores four 8 x 8 matrices of 16-bit elements; lane l
+// gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void stmatrix_x4(void* row, unsigned a, unsigned b, unsigned c, unsigned d) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(a),
                  "r"(b), "r"(c), "r"(d)
                  : "memory");
 }
-// The same with each matrix transposed: what a lane names is the place of column l % 8.
+// Stores each matrix transposed: lane l gives the address of column l % 8.
 __device__ __forceinline__ void stmatrix_x4_trans(void* row, unsigned a, unsigned b, unsigned c, unsigned d) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
                  "r"(a), "r"(b), "r"(c), "r"(d)
                  : "memory");
 }
 
-// Writes PIECE_COLUMNS columns of D, from FIRST on, as C has them.
+// Writes PIECE_COLUMNS columns of D, from FIRST on, in the layout of C.
 template <int FIRST>
 __device__ __forceinline__ void write_piece(Piece& piece, const float (&acc)[ACCUMULATORS], float scale) {
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -57,7 +56,7 @@ __device__ __forceinline__ void write_piece(Piece& piece, const float (&acc)[ACC
             }
         }
     } else if constexpr (sizeof(Result) == 2) {
-        const int upper = lane % 16, right = lane / 16;  // of two matrices one below the other, and of two such
+        const int upper = lane % 16, right = lane / 16;  // row of two stacked matrices, and which pair
 #pragma unroll
         for (int column = 0; column < PIECE_COLUMNS; column += 16) {
             const int i = (FIRST + column) / 2;
@@ -75,7 +74,7 @@ __device__ __forceinline__ void write_piece(Piece& piece, const float (&acc)[ACC
             }
         }
     } else if constexpr (TRANSPOSE_C) {
-        const int chunk = warp % 2 * 4 + lane / 16;  // of the 16 rows of D that a warp has, two panels for four warps
+        const int chunk = warp % 2 * 4 + lane / 16;  // a warp has 16 rows of D; four warps share two panels
         char* const panel = piece.bytes + warp / 2 * PIECE_PANEL_BYTES + lane / 4 % 4 * sizeof(Result);
 #pragma unroll
         for (int i = FIRST / 2; i < (FIRST + PIECE_COLUMNS) / 2; ++i) {
@@ -96,13 +95,13 @@ __device__ __forceinline__ void write_piece(Piece& piece, const float (&acc)[ACC
     }
 }
 
-// What becomes of the sums of a warpgroup's tile, piece by piece: nothing.
+// The epilogue of a plain kernel: the sums stay as they are.
 struct Untouched {
     template <int FIRST>
     __device__ __forceinline__ void finish(float (&)[ACCUMULATORS]) {}
 };
 
-// Has a piece stored at (down, across) of C.
+// Starts the store of a piece at (row `down`, column `across`) of C.
 __device__ __forceinline__ void store_piece(const CUtensorMap& C, const Piece& piece, int down, int across) {
     if (threadIdx.x % WARPGROUP > 0) return;
 #pragma unroll
@@ -112,14 +111,14 @@ __device__ __forceinline__ void store_piece(const CUtensorMap& C, const Piece& p
     tma_store_commit();
 }
 
-// Stores a warpgroup's 64 rows of sums, finished, at (row, col) of D; `pieces` are PIECES of its own, `barrier` a number of
-// its own.
+// Applies the epilogue to a warpgroup's 64 rows of sums and stores them at (row, col) of D. Each warpgroup has its own
+// PIECES `pieces` and its own number `barrier`.
 template <int FIRST = 0, typename To, typename Finish = Untouched>
 __device__ __forceinline__ void store_tile(const To& C, float (&acc)[ACCUMULATORS], float scale, Piece* pieces, int row,
                                            int col, int barrier, Finish&& finish = {}) {
     const bool storer = threadIdx.x % WARPGROUP == 0;
     Piece& piece = pieces[FIRST / PIECE_COLUMNS % PIECES];
-    // The piece before the last has been read; or the last, where a tile begins with the piece that the one before ended with
+    // Wait until the TMA unit has read this piece, the last one stored if a tile ended with it, else the one before
     if (storer) tma_store_wait_read<FIRST == 0 && PIECES_OF_TILE % 2 == 1 ? 0 : PIECES - 1>();
     bar_sync(barrier, WARPGROUP);
     finish.template finish<FIRST>(acc);

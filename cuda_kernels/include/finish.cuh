@@ -1,5 +1,5 @@
-// What a call asks for beside the product (gemm_ref/epilogue.py), done to the sums in their registers as far as config::
-// says: activation(alpha * sum + beta * c + bias). A plain kernel has none of it.
+// The epilogue of a call (gemm_ref/epilogue.py), computed on the sums in registers: activation(alpha * sum + beta * c +
+// bias). config:: selects its terms; a plain kernel has none of them.
 #pragma once
 #include <type_traits>
 #include "epilogue.cuh"
@@ -7,8 +7,8 @@
 constexpr bool HAS_BIAS = config::BIAS != Bias::none;
 constexpr bool PLAIN = config::ACTIVATION == Activation::none && !HAS_BIAS && !config::ADDS_C && !config::HAS_ALPHA;
 
-// Fast instructions of the multifunction unit, of which a multiprocessor quarter does 4 threads' per clock: 2^x and 1 / x,
-// off by 2^-22 of the result. Subnormal numbers are 0.
+// 2^x and 1 / x by the multifunction unit, which serves 4 threads per clock in each quarter of an SM, with a relative
+// error of 2^-22. Subnormal numbers become 0.
 __device__ __forceinline__ float exp2_fast(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -19,7 +19,7 @@ __device__ __forceinline__ float reciprocal_fast(float x) {
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-__device__ __forceinline__ float positive_part(float x) {  // of NaN, NaN
+__device__ __forceinline__ float positive_part(float x) {  // keeps NaN
     float y;
     asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
     return y;
@@ -27,8 +27,8 @@ __device__ __forceinline__ float positive_part(float x) {  // of NaN, NaN
 
 __device__ __forceinline__ float activate(float x) {
     if constexpr (config::ACTIVATION == Activation::relu) return positive_part(x);
-    // x Phi(x) = max(x, 0) - |x| Phi(-|x|). The polynomial is log2 of Phi(-y) where that counts, off by so little that the
-    // whole is right to 6.5e-7, and to 6.5e-7 of x where that is less than 1; beyond, it falls without an end.
+    // x Phi(x) = max(x, 0) - |x| Phi(-|x|). The polynomial approximates log2 of Phi(-y) where Phi(-y) matters, and
+    // decreases without bound beyond. The result's error is at most 6.5e-7, and at most 6.5e-7 |x| if |x| < 1.
     if constexpr (config::ACTIVATION == Activation::gelu) {
         const float y = fminf(fabsf(x), 12.0f);  // infinity times 0 is NaN
         float log2 = -0.00050032996f;
@@ -48,7 +48,7 @@ __device__ __forceinline__ float activate(float x) {
     return x;
 }
 
-// Two neighbours of a row as they are stored, in as few registers as they need, and as floats.
+// Two neighbours of a row in their stored format, which takes the fewest registers; as_floats converts them.
 template <typename T>
 using Pair = std::conditional_t<sizeof(T) == 2, unsigned, float2>;
 template <typename T>
@@ -66,7 +66,7 @@ __device__ __forceinline__ float2 of_lane(float2 x, int lane) {
 }
 __device__ __forceinline__ unsigned of_lane(unsigned x, int lane) { return __shfl_sync(~0u, x, lane); }
 
-// The same of two numbers that are not neighbours, each where it is wanted, else 0.
+// Reads a pair from two addresses that are no neighbours, each if its flag is set, else 0.
 __device__ __forceinline__ float2 join(const float* x, bool has_x, const float* y, bool has_y) {
     return make_float2(has_x ? *x : 0.0f, has_y ? *y : 0.0f);
 }
@@ -76,32 +76,31 @@ __device__ __forceinline__ unsigned join(const T* x, bool has_x, const T* y, boo
     return low | (has_y ? *reinterpret_cast<const unsigned short*>(y) : 0u) << 16;
 }
 
-// What a kernel is given for it; `rows` and `columns` are those of D.
+// The kernel's arguments for the epilogue; `rows` and `columns` are those of D.
 struct Extras {
     const void* bias;
     const void* c;
-    int c_step;  // elements of a row of c, to the next
+    int c_step;  // elements between rows of c
     float alpha, beta;
     int rows, columns;
 };
 
-// What becomes of the sums of a warpgroup's tile, piece by piece: alpha times the sum, and what is added to it, activated.
-// The bias of a row is read when a tile begins, by each warp a part in every lane, and what a piece needs of c some
-// pieces before. Two numbers that are neighbours in memory are read at once, so rows of c and such a bias have an even
-// number of them, or one more that does not matter.
+// Applies the epilogue to the sums of a warpgroup's tile, piece by piece. The bias is read when a tile begins,
+// distributed over the lanes of each warp, and c is read AHEAD pieces before it is needed. Two neighbours in memory are
+// read at once, so rows of c and a bias along them have an even number of elements, or one more that is ignored.
 class Finished {
     using BiasElement = std::conditional_t<config::BIAS == Bias::fp32, float, Result>;
-    static constexpr bool ALONG_ROWS = TRANSPOSE_C != config::BIAS_BY_ROWS;  // of D, as the bias's numbers are
-    static constexpr int SUMS = PIECE_COLUMNS / 2;                           // of a lane in a piece
-    static constexpr int NEXT = THROUGH_REGISTERS ? 2 : 1;  // from a sum to the other of the two that are read together
-    static constexpr int NEXT_ROW = THROUGH_REGISTERS ? 1 : 8;  // of a lane
+    static constexpr bool ALONG_ROWS = TRANSPOSE_C != config::BIAS_BY_ROWS;  // the bias has one number per row of D
+    static constexpr int SUMS = PIECE_COLUMNS / 2;                           // per lane and piece
+    static constexpr int NEXT = THROUGH_REGISTERS ? 2 : 1;                   // distance of the two sums of a pair
+    static constexpr int NEXT_ROW = THROUGH_REGISTERS ? 1 : 8;               // between a lane's rows
     static constexpr int AHEAD = config::ADDS_C ? min_of(PIECES_OF_TILE, THROUGH_REGISTERS ? 2
                                                                          : TRANSPOSE_C     ? 1
                                                                                            : 4)
                                                 : 1;
     const Extras& extras;
-    const int row, col;  // of D, the first that are the lane's
-    // The bias as it is stored: to convert it is to wait for it. Of the lane's rows, or of columns, pair l + 32 i in lane l
+    const int row, col;  // the lane's first ones in D
+    // The bias as it is stored, since a conversion waits for the read: of the lane's rows, or pair l + 32 i of columns
     Pair<BiasElement> of_rows[HAS_BIAS && ALONG_ROWS ? 2 : 1];
     Pair<BiasElement> of_columns[HAS_BIAS && !ALONG_ROWS ? (config::BLOCK_N + 63) / 64 : 1];
     Pair<Result> c[AHEAD][config::ADDS_C ? SUMS / 2 : 1] = {};
@@ -145,7 +144,7 @@ class Finished {
     }
 
    public:
-    // first_row, first_col: of D, the warpgroup's and the tile's.
+    // first_row is the warpgroup's first row of D, first_col the tile's first column.
     __device__ __forceinline__ Finished(const Extras& extras, int first_row, int first_col)
         : extras(extras), row(first_row + lane_row()), col(first_col + threadIdx.x % 4 * 2) {
         const auto* const bias = static_cast<const BiasElement*>(extras.bias);
@@ -165,7 +164,7 @@ class Finished {
         }
     }
 
-    // Has the first pieces of c read.
+    // Starts to read the first pieces of c.
     template <int FIRST = 0>
     __device__ __forceinline__ void begin() {
         if constexpr (config::ADDS_C && FIRST < AHEAD * PIECE_COLUMNS) {

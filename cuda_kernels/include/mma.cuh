@@ -1,7 +1,7 @@
 // mma.sync, one instruction per function, named as PTX names it (PTX ISA, 'Warp Level Matrix Multiply-Accumulate'):
-// D[16, 8] = A[16, k] @ B[k, 8] + D with fp32 accumulators, by a warp. sm_80 and later; e4m3 sm_89 and later.
+// a warp computes D[16, 8] = A[16, k] @ B[k, 8] + D with fp32 accumulators. sm_80 and later; e4m3 sm_89 and later.
 //
-// Rows of A and columns of B have 32 bytes of k in each of them, and the registers of a lane hold, of whatever type,
+// A row of A and a column of B have 32 bytes of k. The registers of a lane hold, whatever the type,
 //     a[0] row lane / 4,      bytes 4 (lane % 4) .. + 3          b[0] column lane / 4, the same bytes
 //     a[1] row lane / 4 + 8,  the same bytes                     b[1]                  16 bytes on
 //     a[2], a[3]              as a[0], a[1], 16 bytes on
@@ -25,8 +25,8 @@ DEFINE_MMA(mma_m16n8k32_f32_e4m3_e4m3_f32, "mma.sync.aligned.m16n8k32.row.col.f3
 // ldmatrix, one instruction per function, named as PTX names it (PTX ISA, 'Warp-level matrix load instruction'). sm_75
 // and later. Addresses are those of shared memory, in bytes.
 //
-// A warp reads four 8 x 8 matrices of 16-bit elements. Lane l names the 16 bytes of row l % 8 of matrix l / 8, and gets
-// of each matrix i in d[i] word l % 4 of row l / 4; transposed, the elements 2 (l % 4) and + 1 of column l / 4.
+// A warp reads four 8 x 8 matrices of 16-bit elements. Lane l gives the address of row l % 8 of matrix l / 8, and
+// receives in d[i] word l % 4 of row l / 4 of matrix i; transposed, elements 2 (l % 4) and + 1 of column l / 4.
 __device__ __forceinline__ void ldmatrix_x4(unsigned& d0, unsigned& d1, unsigned& d2, unsigned& d3, unsigned row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(d0), "=r"(d1), "=r"(d2), "=r"(d3)
@@ -41,7 +41,7 @@ __device__ __forceinline__ void ldmatrix_x4_trans(unsigned& d0, unsigned& d1, un
                  : "memory");
 }
 
-// What reads 32-bit elements across the rows, which ldmatrix cannot: a word per lane.
+// Reads one word per lane: 32-bit elements across the rows, which ldmatrix cannot read.
 __device__ __forceinline__ unsigned ld_shared(unsigned address) {
     unsigned d;
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(d) : "r"(address) : "memory");

@@ -1,9 +1,9 @@
-// From the sums of products of parts (gemm_ref/operands/split.py) to C: the powers of two are undone, and lines that parts
-// do not hold are computed from the operands themselves, in fp32.
+// Computes C from the sums of products of parts (gemm_ref/operands/split.py): it undoes the powers of two, and computes
+// lines that the parts cannot represent from the operands themselves, in fp32.
 #pragma once
 #include "tensor_tile.cuh"
 
-// The operands, A by rows and B as config::B_LAYOUT says, and of left @ right the sizes and the exponents of its lines.
+// The operands, A by rows and B in config::B_LAYOUT, and the sizes and the exponents of the lines of left @ right.
 struct Whole {
     const float *A, *B;
     const int *of_rows, *of_columns;
@@ -25,19 +25,19 @@ struct Whole {
 
 __device__ __forceinline__ float power_of_two(int exponent) { return __int_as_float((exponent + 127) << 23); }
 
-// x * 2^exponent, rounded once: both halves of the power are normal numbers.
+// Returns x * 2^exponent, rounded once: both halves of the power are normal numbers.
 __device__ __forceinline__ float times_power_of_two(float x, int exponent) {
     const int half = exponent >> 1;
     return x * power_of_two(half) * power_of_two(exponent - half);
 }
 
-// acc += small, whose products are 2^PART_SHIFT times as large.
+// Adds `small`, whose products are scaled by 2^PART_SHIFT, to `acc`.
 __device__ __forceinline__ void join_sums(float (&acc)[ACCUMULATORS], const float (&small)[ACCUMULATORS]) {
 #pragma unroll
     for (int i = 0; i < ACCUMULATORS; ++i) acc[i] = fmaf(small[i], power_of_two(-config::PART_SHIFT), acc[i]);
 }
 
-// acc = left @ right, of a warpgroup's 64 rows from (row, col) on: it is that but for the powers of two.
+// Undoes the powers of two in `acc`, a warpgroup's 64 rows of left @ right from (row, col) on.
 __device__ __forceinline__ void finish_sums(float (&acc)[ACCUMULATORS], const Whole& whole, int row, int col) {
     constexpr int READS = (config::BLOCK_N + 31) / 32;
     const int lane = threadIdx.x % 32, m = row + threadIdx.x / 32 % 4 * 16 + lane / 4, n = col + lane % 4 * 2;
@@ -49,7 +49,7 @@ __device__ __forceinline__ void finish_sums(float (&acc)[ACCUMULATORS], const Wh
         of_columns[i] = whole.column_exponent(col + i * 32 + lane);
         wide |= of_columns[i] == config::WIDE;
     }
-    const auto column_exponent = [&](int i) {  // of sum i
+    const auto column_exponent = [&](int i) {  // exponent of the column of sum i
         return __shfl_sync(~0u, of_columns[i / 16], i / 4 % 4 * 8 + lane % 4 * 2 + i % 2);
     };
 #pragma unroll

@@ -1,8 +1,8 @@
-// An A whose rows the TMA unit cannot find, beside a B by rows. The unit wants rows, and the first column of a box, at
-// multiples of 16 bytes. But a row of A and the one that is PHASES rows further begin equally far behind such a multiple. So
-// each phase, every so-manyth row, is a matrix for the unit: its columns begin at the multiple before, up to 7 elements
-// (tf32: 3) that belong to the row before. B is read as many rows higher, where rows before its first are zeros: so the same
-// k meet. The elements before are set to zero too, since they may be NaN. A tile has rows of one phase.
+// Phases let the TMA unit read an A whose rows it cannot address, if B is stored by rows. The unit requires rows, and
+// the first column of a box, at multiples of 16 bytes. Rows of A that are PHASES rows apart have the same offset from
+// such a multiple, so each phase (every PHASES-th row) is a matrix of the unit, whose columns begin at the multiple
+// before: up to 7 elements early (tf32: 3). B is read as many rows early, where the unit reads zeros, so that equal k
+// are multiplied. The early elements of A are zeroed too, since they may be NaN. A tile has rows of one phase.
 #pragma once
 #include "tensor_tile.cuh"
 
@@ -10,7 +10,7 @@ template <int PHASES>
 struct TensorMaps {
     CUtensorMap of[PHASES];
 
-    // The first PHASES of `maps`, which then begin behind them.
+    // Takes the first PHASES of `maps`, and moves `maps` past them.
     static TensorMaps taken_from(const CUtensorMap*& maps) {
         TensorMaps taken;
         for (CUtensorMap& map : taken.of) map = *maps++;
@@ -23,29 +23,29 @@ struct TensorMaps {
     }
 };
 
-// So many rows of A as if each phase had whole tiles of so many.
+// Returns the rows of A if every phase is rounded up to whole tiles of `of_tile` rows.
 template <int PHASES>
 __device__ __forceinline__ int in_whole_tiles(int rows, int of_tile) {
     if (PHASES == 1) return rows;
     return ((rows + PHASES - 1) / PHASES + of_tile - 1) / of_tile * of_tile * PHASES;
 }
 
-// Rows of a phase, of so many.
+// Returns how many of `rows` rows belong to a phase.
 template <int PHASES>
 __device__ __forceinline__ int rows_of_phase(int rows, int phase) {
     return PHASES == 1 ? rows : (rows - phase + PHASES - 1) / PHASES;
 }
 
 constexpr int IN_16_BYTES = 16 / sizeof(Element);
-// Elements before the rows of a phase, each of `columns`; and the most of any phase.
+// Returns how many elements early the columns of a phase begin; MOST_BEFORE is the maximum over the phases.
 __device__ __forceinline__ int elements_before(int phase, int columns) {
     return static_cast<unsigned>(phase) * static_cast<unsigned>(columns) % IN_16_BYTES;
 }
 template <int PHASES>
 constexpr int MOST_BEFORE = IN_16_BYTES - IN_16_BYTES / PHASES;
 
-// Sets them to zero in the first slice of ROWS rows that are stored along k; `thread` is one of THREADS, which then meet at
-// a barrier.
+// Zeroes these elements in the first slice of ROWS rows, which are stored along k; `thread` is one of THREADS, which
+// then wait at a barrier.
 template <int ROWS, int THREADS>
 __device__ __forceinline__ void clear_before(char* rows, int count, int thread, int barrier) {
     for (int row = thread; row < ROWS; row += THREADS) {

@@ -1,22 +1,22 @@
-// Tiles of C dealt to blocks (Osama et al., 'Stream-K', PPoPP 2023): whole tiles in turn, and of the last ones, that are
-// shared, the slices of K, all in a row, to each block as many, or one more: less than a tile each, so of two tiles at
-// most. Where the number of blocks is a multiple of theirs, no block has two.
+// Schedule of the tiles of C (Osama et al., 'Stream-K', PPoPP 2023): blocks compute whole tiles in turn. The K slices
+// of the last, shared tiles form one sequence, of which each block has an equal share, or one slice more: less than a
+// tile, so parts of at most two tiles, and of one if the number of blocks is a multiple of that of shared tiles.
 //
-// A tile that is shared belongs to the block that has its first slice. The others leave their sums in memory and raise a
-// flag; the owner, whose part of it is the last thing that it does, adds them to its own in the order of K. It waits for
-// blocks of lower numbers alone, which the GPU starts first: the last block has the first share.
+// The block with its first slice owns a shared tile. The others store their sums to memory and set a flag; the owner,
+// which computes its part of the tile last, adds them to its own in the order of K. It waits only for blocks of lower
+// numbers, which the GPU starts first: the last block has the first share.
 #pragma once
 #include "tensor_tile.cuh"
 
 template <int BLOCK_M, int BLOCK_N>
 struct Deal {
-    int tiles_m, tiles_n, slices;  // of C; of K
-    int whole;                     // tiles that are not shared
-    int shared;                    // slices of those that are
-    int block, blocks;             // which one this is, and of how many
-    int sharers;                   // of those, the last ones, as many as have a slice of them
+    int tiles_m, tiles_n, slices;  // of C; of K per tile
+    int whole;                     // tiles that one block computes alone
+    int shared;                    // K slices of all shared tiles
+    int block, blocks;             // index and number of blocks
+    int sharers;                   // blocks, the last ones, with a slice of shared tiles
 
-    // depth: elements of K in a slice.
+    // depth is the number of elements of K per slice.
     __device__ Deal(int M, int N, int K, int depth, int shared_tiles, int block, int blocks)
         : tiles_m((M + BLOCK_M - 1) / BLOCK_M),
           tiles_n((N + BLOCK_N - 1) / BLOCK_N),
@@ -27,23 +27,23 @@ struct Deal {
           blocks(blocks),
           sharers(max(min(blocks, shared), 1)) {}
 
-    // Which share this block has.
+    // Returns the index of this block's share.
     __device__ int my_share() const { return blocks - 1 - block; }
 
-    // The first slice of a share.
+    // Returns the first slice of a share.
     __device__ int begin_of(int share) const { return static_cast<long long>(min(share, sharers)) * shared / sharers; }
 
-    // How many shares of a tile come after mine: the last one is that which has its last slice.
+    // Returns how many shares of a tile follow this block's, up to the one with the tile's last slice.
     __device__ int shares_behind(int tile) const {
         const long long end = static_cast<long long>(tile - whole + 1) * slices;
         return static_cast<int>((end * sharers - 1) / shared) - my_share();
     }
 
-    // Calls act(tile, first slice, slices) for each part that this block has, one after another. Whole warps call it.
+    // Calls act(tile, first slice, slices) for each part of this block in order. Whole warps call it.
     template <typename Act>
     __device__ __forceinline__ void each_part(Act act) const {
         int next_shared = 0, end = 0;
-        if (shared > 0) {  // a division is computed lane by lane, and takes long where a kernel does not
+        if (shared > 0) {  // a division is computed per lane, and is slow in a short kernel
             next_shared = uniform(begin_of(my_share()));
             end = uniform(begin_of(my_share() + 1));
         }
@@ -60,7 +60,7 @@ struct Deal {
     }
 };
 
-// A flag in device memory, 0 before and after a launch: what was stored before it was raised can be read.
+// Flags are in device memory, 0 before and after a launch. A wait makes the stores before raise_flag visible.
 __device__ __forceinline__ void raise_flag(int* flag) {
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(1) : "memory");
 }
@@ -74,10 +74,10 @@ __device__ __forceinline__ void wait_for_flag(int* flag) {
     *flag = 0;  // for the next launch
 }
 
-// A warpgroup's sums of a share of K, handed to the warpgroup that adds them: through device memory, or through the shared
-// memory of a cluster. Each thread has its own accumulators, in vectors of 4, so that neighbouring threads access
-// neighbouring vectors; who adds, adds in the order of K.
-using Sums = float4[ACCUMULATORS / 4][WARPGROUP];  // of a warpgroup
+// A warpgroup's partial sums for the warpgroup that adds them, in device memory or in the shared memory of a cluster.
+// They are vectors of 4 accumulators per thread, and neighbouring threads access neighbouring vectors. They are added
+// in the order of K.
+using Sums = float4[ACCUMULATORS / 4][WARPGROUP];  // one warpgroup's
 
 __device__ __forceinline__ void zero_sums(float (&acc)[ACCUMULATORS]) {
 #pragma unroll
@@ -91,7 +91,7 @@ __device__ __forceinline__ void add_sums(float (&acc)[ACCUMULATORS], const Sums&
     }
 }
 
-// Leaves a warpgroup's sums in device memory, and raises its flag. `barrier` is the warpgroup's own.
+// Stores a warpgroup's sums to device memory and raises its flag. `barrier` is the warpgroup's own.
 __device__ __forceinline__ void leave_sums(Sums& sums, int* flag, const float (&acc)[ACCUMULATORS], int barrier) {
     const int thread = threadIdx.x % WARPGROUP;
 #pragma unroll
@@ -102,20 +102,20 @@ __device__ __forceinline__ void leave_sums(Sums& sums, int* flag, const float (&
     if (thread == 0) raise_flag(flag);
 }
 
-// Waits for `shares` such sums, `step` from one to the next as are their flags, and adds them.
+// Waits for the sums of `shares` shares, which like their flags are `step` elements apart, and adds them.
 __device__ __forceinline__ void collect_sums(float (&acc)[ACCUMULATORS], const Sums* sums, int* flags, int step,
                                              int shares, int barrier) {
     const int thread = threadIdx.x % WARPGROUP;
     for (int i = thread; i < shares; i += WARPGROUP) wait_for_flag(&flags[i * step]);
     bar_sync(barrier, WARPGROUP);                                       // every flag has been seen
-    constexpr int AT_ONCE = ACCUMULATORS < 64 ? 64 / ACCUMULATORS : 1;  // shares whose reads are under way together
+    constexpr int AT_ONCE = ACCUMULATORS < 64 ? 64 / ACCUMULATORS : 1;  // shares whose reads are in flight together
 #pragma unroll AT_ONCE
     for (int i = 0; i < shares; ++i) add_sums(acc, sums[i * (size_t)step], thread);
 }
 
-// Adds the sums of the CLUSTER_K blocks of a cluster, once: block 0 gets all; others are done. `sums` are there for those
-// of one warpgroup of the blocks from 1 on, `step` from one to the next, and `there` counts their warps. Every thread of
-// the cluster has arrived at its barrier, and waits there first: the mbarriers are initialised.
+// Adds the sums of the CLUSTER_K blocks of a cluster in block 0, and returns whether this is block 0. `sums` holds
+// those of one warpgroup of blocks 1, 2, ..., `step` elements apart, and `there` counts the arrivals of their warps.
+// Every thread has arrived at the cluster's barrier, and waits there first, so that the mbarriers are initialised.
 template <int CLUSTER_K>
 __device__ __forceinline__ bool
 add_in_cluster(float (&acc)[ACCUMULATORS], Sums* sums, int step, Mbarrier& there, int rank) {

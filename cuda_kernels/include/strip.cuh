@@ -1,17 +1,17 @@
-// C of one row or one column at a time, which memory bounds: nothing that is read is needed twice, so it goes from global
-// memory to registers. Threads share the K of their sums, and add them at the end, always in one order.
+// Computes C one row or one column at a time. Memory bounds it: no element is used twice, so operands go from global
+// memory to registers. Threads share the K of a sum, and add their partial sums at the end in a fixed order.
 #pragma once
 #include <type_traits>
 #include "vector.cuh"
 
-// BLOCK_N columns of row `row` of C from column `col` on. A thread has COLUMNS neighbouring ones, and every so many-th k.
+// Computes BLOCK_N columns of row `row` of C from column `col` on. A thread has COLUMNS of them and every DEPTH-th k.
 template <int BLOCK_N, int THREADS, int COLUMNS, int AT_ONCE>
 __device__ __forceinline__ void multiply_row(const float* A, const float* B, float* C, int row, int col, int N, int K) {
-    constexpr int LANES = BLOCK_N / COLUMNS, DEPTH = THREADS / LANES;  // threads side by side, and k at a time
+    constexpr int LANES = BLOCK_N / COLUMNS, DEPTH = THREADS / LANES;  // threads along n and along k
     __shared__ __align__(16) float sums[DEPTH][BLOCK_N];
     const int n = threadIdx.x % LANES * COLUMNS, first = threadIdx.x / LANES;
     const float *a = A + (size_t)row * K,
-                *b = B + (size_t)first * N + min(col + n, N - COLUMNS);  // past N nothing counts
+                *b = B + (size_t)first * N + min(col + n, N - COLUMNS);  // sums past N are not stored
     float sum[COLUMNS] = {};
     int next = first;
     const auto add = [&](auto at_once) {
@@ -35,7 +35,7 @@ __device__ __forceinline__ void multiply_row(const float* A, const float* B, flo
     for (int c = 0; c < COLUMNS; ++c) sums[first][n + c] = sum[c];
 #pragma unroll
     for (int half = DEPTH / 2; half > 0; half /= 2) {
-        __syncthreads();  // the sums of both halves are there
+        __syncthreads();  // the sums of both halves are written
         if (first < half) {
 #pragma unroll
             for (int c = 0; c < COLUMNS; ++c) sums[first][n + c] += sums[first + half][n + c];
@@ -48,12 +48,12 @@ __device__ __forceinline__ void multiply_row(const float* A, const float* B, flo
     }
 }
 
-// BLOCK_M elements of column `col` of C from row `row` on: so many warps share the K of each. A lane has STEP
-// neighbouring k, and every so many-th such step.
+// Computes BLOCK_M elements of column `col` of C from row `row` on. SHARERS threads share the K of each; a thread has
+// STEP neighbouring k of every SHARERS-th step.
 template <int BLOCK_M, int THREADS, int STEP, int AT_ONCE>
 __device__ __forceinline__ void
 multiply_column(const float* A, const float* B, float* C, int row, int col, int M, int N, int K) {
-    constexpr int SHARERS = THREADS / BLOCK_M;  // threads of an element
+    constexpr int SHARERS = THREADS / BLOCK_M;  // threads per element of C
     __shared__ float sums[THREADS / 32];
     const int m = row + threadIdx.x / SHARERS;
     const float* const a = A + (size_t)min(m, M - 1) * K;
@@ -67,7 +67,7 @@ multiply_column(const float* A, const float* B, float* C, int row, int col, int 
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
             const float* const from = B + (size_t)(next + i * SHARERS * STEP) * N + col;
-            if constexpr (STEP == VECTOR) as_vector(b_reg[i][0]) = as_vector(*from);  // of a B of one column
+            if constexpr (STEP == VECTOR) as_vector(b_reg[i][0]) = as_vector(*from);  // B has one column
             else b_reg[i][0] = *from;
         }
 #pragma unroll
@@ -84,14 +84,14 @@ multiply_column(const float* A, const float* B, float* C, int row, int col, int 
 #pragma unroll
     for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
     if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
-    __syncthreads();  // the sum of every warp is there
+    __syncthreads();  // the sum of every warp is written
     if (threadIdx.x % SHARERS == 0 && m < M) {
         for (int warp = 1; warp < SHARERS / 32; ++warp) sum += sums[threadIdx.x / 32 + warp];
         C[(size_t)m * N + col] = sum;
     }
 }
 
-// The strip that this block has of C: one row of BLOCK_N columns, or one column of BLOCK_M rows.
+// Computes this block's strip of C: one row of BLOCK_N columns, or one column of BLOCK_M rows.
 template <int BLOCK_M, int BLOCK_N, int WARPS, int AT_ONCE>
 __device__ __forceinline__ void multiply_strip(const float* A, const float* B, float* C, int M, int N, int K) {
     constexpr int THREADS = 32 * WARPS;

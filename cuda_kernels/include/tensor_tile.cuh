@@ -1,10 +1,10 @@
-// What Hopper's rungs share: a slice of both operands in shared memory, as the TMA unit writes it and wgmma reads it,
-// in any math mode and with B either way round. A row of it has 128 bytes; 16-byte chunk i of row r is at i ^ r % 8.
+// Common code of Hopper's rungs: a slice of both operands in shared memory, written by the TMA unit and read by wgmma,
+// in any math mode and with B in either layout. A row of it has 128 bytes; 16-byte chunk i of row r is at i ^ r % 8.
 //
-// wgmma computes D[64, BLOCK_N] = left[64, k] @ right[k, BLOCK_N]. Left is A and right is B, but where the product is
-// turned round, C^T = B^T @ A^T, with B^T left and A^T right, and rows and columns here are C^T's: in a tile that is
-// swapped, for few rows of C, and in one more case: tf32's right operand must be stored along k, and B as (k, n) is not.
-// Its left one may come from registers, in any order.
+// wgmma computes D[64, BLOCK_N] = left[64, k] @ right[k, BLOCK_N]. Left is A and right is B, unless the product is
+// transposed: C^T = B^T @ A^T with B^T left and A^T right, where rows and columns are those of C^T. That is done in
+// tiles for few rows of C, and in tf32 with B as (k, n): its right operand must be stored along k, but its left one may
+// come from registers, in any order.
 #pragma once
 #include <type_traits>
 #include "element.cuh"
@@ -14,22 +14,22 @@
 constexpr int WARPGROUP = 128;  // threads
 constexpr int min_of(int a, int b) { return a < b ? a : b; }
 constexpr int SWIZZLE_ALIGNMENT = ATOM_BYTES;
-constexpr int DEPTH = SWIZZLE_ROW_BYTES / sizeof(Element);  // of k in a slice
+constexpr int DEPTH = SWIZZLE_ROW_BYTES / sizeof(Element);  // elements of k per slice
 constexpr int PANEL_BYTES = DEPTH * SWIZZLE_ROW_BYTES;
 constexpr bool B_BY_ROWS = config::B_LAYOUT == BLayout::kn;
 constexpr bool THROUGH_REGISTERS = B_BY_ROWS && config::MATH == Math::tf32;  // the left operand
 constexpr bool TRANSPOSE_C = config::TRANSPOSE_C || THROUGH_REGISTERS;
 constexpr bool LEFT_MN_MAJOR = B_BY_ROWS && TRANSPOSE_C, RIGHT_MN_MAJOR = B_BY_ROWS && !TRANSPOSE_C;
-constexpr int ACCUMULATORS = config::BLOCK_N / 2;                         // of a thread
-inline constexpr int SLICES = config::BLOCK_K_BYTES / SWIZZLE_ROW_BYTES;  // of a stage, one behind the other along k
+constexpr int ACCUMULATORS = config::BLOCK_N / 2;                         // per thread
+inline constexpr int SLICES = config::BLOCK_K_BYTES / SWIZZLE_ROW_BYTES;  // per stage, consecutive along k
 static_assert(config::BLOCK_K_BYTES % SWIZZLE_ROW_BYTES == 0, "a slice is as deep as a row of the swizzle");
 static_assert(!B_BY_ROWS || THROUGH_REGISTERS || sizeof(Element) == 2,
               "in shared memory only 16-bit operands can be MN-major");
 
-// A number that is the same in all lanes of a warp, told to the compiler. What follows from such numbers it computes in
-// uniform registers, where wgmma wants its descriptors, if it also knows that the lanes are together: behind a barrier that
-// all of them pass, in branches and loops that such numbers decide. All of s19's step is so: else its descriptors are computed
-// lane by lane and moved, which narrow tiles have no time for. 1024 x 896 x 4864 in bf16, H100, in turn: 22.1 -> 18.3 us.
+// Lets the compiler infer that a number is the same in all lanes of a warp. It computes values that depend only on such
+// numbers in uniform registers, where wgmma needs its descriptors, if the lanes also converge: after a barrier of all
+// lanes, in branches and loops on such numbers. All of s19's step does; otherwise descriptors are computed per lane and
+// moved, which narrow tiles cannot hide. 1024 x 896 x 4864 in bf16, H100, interleaved: 22.1 -> 18.3 us.
 template <typename Number>
 __device__ __forceinline__ Number uniform(Number x) {
     return __shfl_sync(~0u, x, 0);
@@ -41,8 +41,8 @@ __device__ __forceinline__ char* aligned_to_swizzle(char* smem) {
     return smem + (SWIZZLE_ALIGNMENT - shared_address(smem) % SWIZZLE_ALIGNMENT) % SWIZZLE_ALIGNMENT;
 }
 
-// K-major: a row of it for each row of the left operand, or column of the right. MN-major: panels of DEPTH rows, one
-// for each k, with as many of those as 128 bytes hold side by side.
+// K-major: one row of 128 bytes per row of the left or column of the right operand. MN-major: panels of DEPTH rows, one
+// per k, each with as many rows of the left or columns of the right operand as 128 bytes hold.
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
 struct TensorSlice {
     char left[BLOCK_LEFT * SWIZZLE_ROW_BYTES];
@@ -50,7 +50,7 @@ struct TensorSlice {
     char right[PANELS * SWIZZLE_ROW_BYTES];
 };
 
-// Has the box at (column, row) copied, to the same place of each of the cluster's SHARERS blocks.
+// Starts the copy of the box at (column, row) to the same address in each of the cluster's SHARERS blocks.
 template <int SHARERS>
 __device__ __forceinline__ void load_box(char* to, const CUtensorMap& map, int column, int row, Mbarrier& full) {
     constexpr unsigned short EVERYONE = (1 << SHARERS) - 1;
@@ -58,9 +58,9 @@ __device__ __forceinline__ void load_box(char* to, const CUtensorMap& map, int c
     else tma_load_multicast(to, map, column, row, full, EVERYONE);
 }
 
-// Has `COUNT` rows of the left or columns of the right operand copied, from `first` on, at depth k. They are shared out
-// among the SHARERS blocks of the cluster, each of which loads its share for all of them: of an operand that is stored along
-// k a part of the rows, and else of every panel.
+// Starts the copy of COUNT rows of the left or columns of the right operand, from `first` on, at depth k. Each of the
+// cluster's SHARERS blocks loads an equal share for all of them: a part of the rows of an operand that is stored along
+// k, else a part of every panel.
 template <int COUNT, bool MN_MAJOR, int SHARERS = 1>
 __device__ __forceinline__ void
 load_operand(char* to, const CUtensorMap& map, int first, int k, Mbarrier& full, int rank = 0) {
@@ -73,8 +73,8 @@ load_operand(char* to, const CUtensorMap& map, int first, int k, Mbarrier& full,
     }
 }
 
-// Where, in a panel of B as (k, n), the two rows of B^T are that a lane multiplies: column n of row k = lane % 4.
-// wgmma's rows lane / 4 and lane / 4 + 8 of a warp are neighbouring columns of B, and the warp's 16 columns are chunks
+// Returns the chunk of a panel of B as (k, n) that holds the two rows of B^T that a lane multiplies, at k = lane % 4.
+// Rows lane / 4 and lane / 4 + 8 of wgmma are assigned to neighbouring columns of B, and a warp's 16 columns are chunks
 // 0, 4, 1, 5 of a row, or 2, 6, 3, 7: so the 16 lanes of half a warp read 8 bytes each from different banks.
 __device__ __forceinline__ int turned_chunk() {
     const int warp = threadIdx.x / 32 % 4, row = threadIdx.x % 32 / 4;
@@ -82,7 +82,7 @@ __device__ __forceinline__ int turned_chunk() {
 }
 __device__ __forceinline__ int turned_panel() { return threadIdx.x / 64 % 2; }
 
-// What a lane multiplies of a slice of B as (k, n), as registers of wgmma's left operand.
+// A lane's elements of a slice of B as (k, n), in the register layout of wgmma's left operand.
 struct TurnedFragments {
     static constexpr int STEPS = SWIZZLE_ROW_BYTES / WGMMA_K_BYTES;
     unsigned words[STEPS][4];
@@ -101,16 +101,16 @@ struct TurnedFragments {
     }
 };
 
-// How many steps a warpgroup may have under way. The left operand's registers are written between two steps, and ptxas
-// lets nothing write a wgmma's operands while another is under way (it would serialise them all, C7513); then the other
-// warpgroup keeps the tensor cores busy meanwhile.
+// How many steps a warpgroup may have in flight. The left operand's registers are written between two steps, and if
+// they were written while a wgmma is in flight, ptxas would serialise all wgmmas (C7513). With one step in flight, the
+// other warpgroup keeps the tensor cores busy.
 inline constexpr int STEPS_UNDER_WAY = THROUGH_REGISTERS ? 1 : 2;
 
-// Warps of a warpgroup that say that a slice is free. A wgmma is done for the whole warpgroup at once, and one warp
-// speaks for all; where warps also read the slice themselves, each must.
+// Warps of a warpgroup that arrive when a slice is free. A wgmma completes for the whole warpgroup at once, so one warp
+// suffices; if warps also read the slice themselves, each must arrive.
 inline constexpr int SIGNALLERS = THROUGH_REGISTERS ? 4 : 1;
 
-// Where wgmma finds a warpgroup's 64 rows of the left operand of a slice, and the right one.
+// Returns wgmma's descriptor of a warpgroup's 64 rows of a slice's left operand, or of its right operand.
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
 __device__ __forceinline__ unsigned long long
 left_descriptor(const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>& slice, int warpgroup) {
@@ -121,7 +121,7 @@ __device__ __forceinline__ unsigned long long right_descriptor(const TensorSlice
     return wgmma_descriptor(slice.right, RIGHT_MN_MAJOR ? PANEL_BYTES : 16);
 }
 
-// Both, of slices that are one behind the other in shared memory: counted on from the first, in uniform registers.
+// Descriptors of consecutive slices in shared memory, computed in uniform registers by offsets from the first slice.
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
 class Descriptors {
     static constexpr int NEXT = sizeof(TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>) / 16;
@@ -139,8 +139,8 @@ class Descriptors {
     __device__ __forceinline__ unsigned long long right(int slice) const { return of_right + slice * NEXT; }
 };
 
-// Has acc += left @ right done, or = where it does not accumulate, for a slice of both: in the group that is closed next,
-// between fences of the caller's.
+// Starts acc += left @ right (= if not `accumulate`) for one slice of both. The caller places the fences and closes the
+// group.
 __device__ __forceinline__ void start_product(float (&acc)[ACCUMULATORS], unsigned long long left,
                                               unsigned long long right, bool accumulate) {
     constexpr int K_MAJOR_STEP = WGMMA_K_BYTES / 16, MN_MAJOR_STEP = 2 * ATOM_BYTES / 16;
@@ -158,9 +158,9 @@ __device__ __forceinline__ void start_product(float (&acc)[ACCUMULATORS], unsign
     }
 }
 
-// acc += a warpgroup's 64 rows of left @ right, or = where it does not accumulate, over all slices of a stage: a group of its
-// own, or one for each slice where the left operand's registers are written in between. Returns when no more than
-// STEPS_UNDER_WAY - 1 groups are still to be waited for. `of` describes the slices of all stages.
+// Computes acc += left @ right (= if not `accumulate`) for a warpgroup's 64 rows over all slices of a stage, in one
+// group, or one per slice if the left operand's registers are written in between. Returns when at most STEPS_UNDER_WAY
+// - 1 groups are in flight. `of` has the descriptors of the slices of all stages.
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
 __device__ __forceinline__ void
 multiply_stage(float (&acc)[ACCUMULATORS], const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>* slices,

@@ -1,9 +1,9 @@
-// In which order the tiles of C are computed: GROUP_M rows of tiles at a time, column by column, so that the tiles that
+// The tiles of C are ordered in groups of GROUP_M rows of tiles, column by column in a group, so that the tiles that
 // are computed at the same time form a compact region whose slices of A and B stay in the L2 cache.
 #pragma once
 
 struct TilePlace {
-    int m, n;  // which tile down, and which to the right
+    int m, n;  // indices of the tile along M and N
 };
 
 template <int GROUP_M>

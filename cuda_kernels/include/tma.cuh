@@ -1,10 +1,10 @@
 // The TMA unit, one instruction per function (PTX ISA, 'Data Movement: Asynchronous copy: cp.async.bulk.tensor'): one
-// thread has a box of a matrix copied between global and shared memory. What is outside the matrix is read as zeros,
-// and not written. Coordinates are elements, the column first. sm_90.
+// thread starts the copy of a box of a matrix between global and shared memory. Elements outside the matrix are read as
+// zeros and not written. Coordinates are elements, the column first. sm_90.
 #pragma once
 #include "mbarrier.cuh"
 
-// Copies the box at (column, row) to `to`; its bytes count at `barrier`.
+// Copies the box at (column, row) to `to`; its bytes are counted by `barrier`.
 __device__ __forceinline__ void tma_load(void* to, const CUtensorMap& map, int column, int row, Mbarrier& barrier) {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -13,7 +13,7 @@ __device__ __forceinline__ void tma_load(void* to, const CUtensorMap& map, int c
         : "memory");
 }
 
-// The same to the same place of every block of the cluster whose bit is set, where the bytes count at its own barrier.
+// Copies to the same address in every block of the cluster whose bit is set; each block's own barrier counts the bytes.
 __device__ __forceinline__ void tma_load_multicast(void* to, const CUtensorMap& map, int column, int row,
                                                    Mbarrier& barrier, unsigned short blocks) {
     asm volatile(
@@ -31,19 +31,19 @@ __device__ __forceinline__ void tma_store(const CUtensorMap& map, const void* fr
 }
 __device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
-// Waits until at most GROUPS of this thread's groups have still to read their shared memory.
+// Waits until at most GROUPS of this thread's groups have not read all their shared memory.
 template <int GROUPS>
 __device__ __forceinline__ void tma_store_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(GROUPS) : "memory");
 }
 
-// The same until they have been written too.
+// Waits until at most GROUPS of this thread's groups have not written all their results.
 template <int GROUPS>
 __device__ __forceinline__ void tma_store_wait() {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(GROUPS) : "memory");
 }
 
-// Has the map at hand before it is needed.
+// Prefetches the tensor map to the cache before its first use.
 __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap& map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }

@@ -1,6 +1,6 @@
 // wgmma, one instruction per function, named as PTX names it (PTX ISA, 'Asynchronous Warpgroup Level Matrix
-// Multiply-Accumulate'): D[64, n] = A[64, k] @ B[k, n] + D by the four warps of a warpgroup, A and B in shared memory,
-// fp32 accumulators in registers. Only sm_90a.
+// Multiply-Accumulate'): the four warps of a warpgroup compute D[64, n] = A[64, k] @ B[k, n] + D with A and B in shared
+// memory and fp32 accumulators in registers. Only sm_90a.
 #pragma once
 
 // Orders this thread's writes to accumulators before the instructions that follow.
@@ -15,28 +15,28 @@ __device__ __forceinline__ void wgmma_wait_group() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");
 }
 
-// Makes this thread's writes to shared memory visible to the asynchronous units; a barrier between threads comes after.
+// Makes this thread's writes to shared memory visible to the asynchronous units; a barrier of the threads must follow.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-constexpr int SWIZZLE_ROW_BYTES = 128;  // of k: a row of A, or a column of B, in the 128-byte swizzle
+constexpr int SWIZZLE_ROW_BYTES = 128;  // bytes of k per row of A or column of B in the 128-byte swizzle
 constexpr int SWIZZLE_ATOM_ROWS = 8;    // rows after which the pattern repeats
-constexpr int WGMMA_K_BYTES = 32;       // of k in one instruction, of whatever type
+constexpr int WGMMA_K_BYTES = 32;       // bytes of k per instruction, whatever the type
 
-// Where 16-byte chunk `chunk` of row `row` is in a tile with the 128-byte swizzle, in bytes from the tile's start,
-// which is at a multiple of 1024.
+// Returns the offset in bytes of 16-byte chunk `chunk` of row `row` in a tile with the 128-byte swizzle, which starts
+// at a multiple of 1024.
 __device__ __forceinline__ int swizzled_128(int row, int chunk) {
     return row * SWIZZLE_ROW_BYTES + (chunk ^ row % SWIZZLE_ATOM_ROWS) * 16;
 }
 
-// The descriptor of a tile with the 128-byte swizzle that starts at `tile` (PTX ISA, 'Matrix Descriptor Format'): the
-// address and two distances in units of 16 bytes, and the kind of swizzle. A tile is made of atoms, 8 rows of 128
-// bytes.
+// Returns the descriptor of a tile with the 128-byte swizzle that starts at `tile` (PTX ISA, 'Matrix Descriptor
+// Format'): the address and two strides in units of 16 bytes, and the kind of swizzle. A tile consists of atoms of 8
+// rows of 128 bytes.
 //
-// K-major, rows are along k: the distance is that between atoms along m or n, here one behind the other; the other one
-// plays no part. WGMMA_K_BYTES further along k: add WGMMA_K_BYTES / 16.
+// K-major, rows are along k: one stride is that between atoms along m or n, which are consecutive here; the other one
+// is ignored. To advance WGMMA_K_BYTES along k, add WGMMA_K_BYTES / 16.
 //
-// MN-major, rows are along m or n, 64 elements of 16 bits: `next_columns` is the bytes from the atom of 64 columns to
-// that of the next 64; atoms along k are one behind the other. 16 further along k are two atoms: add 2 * ATOM_BYTES /
+// MN-major, rows are along m or n, 64 elements of 16 bits: `next_columns` is the stride in bytes between atoms of 64
+// columns; atoms along k are consecutive. 16 elements along k are two atoms: to advance by them, add 2 * ATOM_BYTES /
 // 16.
 constexpr int ATOM_BYTES = SWIZZLE_ATOM_ROWS * SWIZZLE_ROW_BYTES;
 __device__ __forceinline__ unsigned long long wgmma_descriptor(const void* tile, int next_columns = 16) {
@@ -47,11 +47,11 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(const void* tile,
 }
 
 // The accumulators of a lane, n / 2 of them, d[4 j + 0 .. 3]: rows 16 warp + lane / 4 (0, 1) and 8 on (2, 3), columns
-// 8 j + 2 (lane % 4) (0, 2) and + 1 (1, 3). Of which n an instruction is, its accumulators tell.
+// 8 j + 2 (lane % 4) (0, 2) and + 1 (1, 3). The number of accumulators selects the instruction's n.
 constexpr int WGMMA_M = 64;
 
-// Keeps the compiler from moving a use of the accumulators over this line: it does not know that what a wgmma writes is
-// there only after the wait.
+// Keeps the compiler from moving a use of the accumulators across this line: it does not know that the results of a
+// wgmma are valid only after the wait.
 template <int COUNT>
 __device__ __forceinline__ void wgmma_fence_accumulators(float (&d)[COUNT]) {
 #pragma unroll
@@ -77,8 +77,8 @@ __device__ __forceinline__ void wgmma_fence_accumulators(float (&d)[COUNT]) {
 #define D128(I) D96(I), D8(I + 96), D8(I + 104), D8(I + 112), D8(I + 120)
 // clang-format on
 
-// `accumulate` is PTX's scale-d: without it D is overwritten. SIGNS are the operands after it: A and B as they are, and
-// for 16-bit types how each is stored; in shared memory other types are K-major only.
+// `accumulate` is PTX's scale-d: without it D is overwritten. SIGNS are the operands after it: A and B without
+// negation, and for 16-bit types their layouts; in shared memory other types are K-major only.
 #define WGMMA_ASM(NAME, COUNT, A, ACCUMULATE, SIGNS, ...)                                                    \
     asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, " ACCUMULATE                            \
                  ", 0;\n"                                                                                    \
@@ -88,9 +88,9 @@ __device__ __forceinline__ void wgmma_fence_accumulators(float (&d)[COUNT]) {
 #define WGMMA_PARAMETERS(COUNT) float (&d)[COUNT], unsigned long long a, unsigned long long b, bool accumulate
 #define DESCRIPTORS "l"(a), "l"(b), "r"(static_cast<int>(accumulate))
 
-// All instructions of N columns, with N / 2 accumulators, which are the operands before P0 ... P5. A_MN_MAJOR: 1 where A
-// is stored as (k, m), 0 where as (m, k). B_MN_MAJOR: 1 where B is stored as (k, n), 0 where as (n, k).
-// The last has A in registers, as mma.cuh has it for each of a warp's 16 rows.
+// Defines the instructions of N columns; their N / 2 accumulators are the operands before P0 ... P5. A_MN_MAJOR is 1 if
+// A is stored as (k, m) and 0 if as (m, k); B_MN_MAJOR is 1 if B is stored as (k, n) and 0 if as (n, k). The last
+// function takes A in registers, in the layout of mma.cuh for each warp's 16 rows.
 #define WGMMA_OF(N, COUNT, P0, P1, P2, P3, P4, P5)                                                                    \
     template <int A_MN_MAJOR = 0, int B_MN_MAJOR = 0>                                                                 \
     __device__ __forceinline__ void wgmma_k16_f32_f16_f16(WGMMA_PARAMETERS(COUNT)) {                                  \
