@@ -28,7 +28,7 @@ s06_thread_coarsen(const float* __restrict__ A, const float* __restrict__ B, flo
 
     float acc[THREAD_M] = {};
     for (int k_start = 0; k_start < K; k_start += BLOCK_K) {
-        // Load the slice: the block's threads side by side, along the rows of both matrices. Past the edges it is 0.
+        // Load the slice: neighbouring threads load neighbours in the rows of A and B. Past the edges it is 0.
 #pragma unroll
         for (int first = 0; first < BLOCK_M * BLOCK_K; first += THREADS) {
             const int i = first + thread;

@@ -35,7 +35,7 @@ s07_thread_tile(const float* __restrict__ A, const float* __restrict__ B, float*
 
     float acc[THREAD_M][THREAD_N] = {};
     for (int k_start = 0; k_start < K; k_start += BLOCK_K) {
-        // Load the slice: the block's threads side by side, along the rows of both matrices. Past the edges it is 0.
+        // Load the slice: neighbouring threads load neighbours in the rows of A and B. Past the edges it is 0.
 #pragma unroll
         for (int first = 0; first < BLOCK_M * BLOCK_K; first += THREADS) {
             const int i = first + thread;

@@ -24,7 +24,7 @@ s08_vectorized(const float* __restrict__ A, const float* __restrict__ B, float* 
     const int thread_m = threadIdx.y * THREAD_M;
     const int thread_n = threadIdx.x * THREAD_N;
 
-    // Load a slice: the block's threads side by side, along the rows of both matrices. Past K and N it is 0; a row past
+    // Load a slice: neighbouring threads load neighbours in the rows of A and B. Past K and N it is 0; a row past
     // M repeats the last one, in sums that are never stored.
     const auto load_slice = [&](int k_start, auto load) {
 #pragma unroll

@@ -32,7 +32,7 @@ s09_conflict_free(const float* __restrict__ A, const float* __restrict__ B, floa
     const int thread_m = threadIdx.y * VECTOR;
     const int thread_n = threadIdx.x * VECTOR;
 
-    // Load a slice: the block's threads side by side, along the rows of both matrices. Past K and N it is 0; a row past
+    // Load a slice: neighbouring threads load neighbours in the rows of A and B. Past K and N it is 0; a row past
     // M repeats the last one, in sums that are never stored.
     const auto load_slice = [&](int k_start, auto load) {
 #pragma unroll

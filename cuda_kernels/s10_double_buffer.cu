@@ -32,7 +32,7 @@ s10_double_buffer(const float* __restrict__ A, const float* __restrict__ B, floa
     const int thread_m = threadIdx.y * VECTOR;
     const int thread_n = threadIdx.x * VECTOR;
 
-    // Load a slice into registers: the block's threads side by side, along the rows of both matrices. Past K and N it
+    // Load a slice into registers: neighbouring threads load neighbours in the rows of A and B. Past K and N it
     // is 0; a row past M repeats the last one, in sums that are never stored.
     constexpr int A_VECTORS = BLOCK_M * BLOCK_K / VECTOR / THREADS, B_VECTORS = BLOCK_K * BLOCK_N / VECTOR / THREADS;
     static_assert(A_VECTORS * VECTOR * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many vectors per thread");
