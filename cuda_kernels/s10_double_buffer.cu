@@ -18,13 +18,13 @@ s10_double_buffer(const float* __restrict__ A, const float* __restrict__ B, floa
     static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
     // A is transposed here, so that the THREAD_M floats of one k are vectors too. Neighbouring rows are 4 banks apart:
-    // a warp stores 16 m of one k and 16 m of the k 4 on, which are 16 banks apart, one float in each bank.
+    // a warp stores 16 m at one k and 16 m at k + 4, which are 16 banks apart, one float in each bank.
     constexpr int PITCH = BLOCK_M + VECTOR;
     __shared__ alignas(16) float a_smem[2][BLOCK_K][PITCH];    // (buffer, k, m)
     __shared__ alignas(16) float b_smem[2][BLOCK_K][BLOCK_N];  // (buffer, k, n)
 
     // Who am I. The block's tile starts at C[row, col]. Mine is cut into quadrants of VECTOR x VECTOR, the first at
-    // (thread_m, thread_n) and the next STEP_M and STEP_N on: the lanes of a warp read neighbouring vectors.
+    // (thread_m, thread_n) and the next STEP_M and STEP_N further: the lanes of a warp read neighbouring vectors.
     constexpr int STEP_M = BLOCK_M / THREAD_M * VECTOR, STEP_N = BLOCK_N / THREAD_N * VECTOR;
     const int row = blockIdx.y * BLOCK_M;
     const int col = blockIdx.x * BLOCK_N;

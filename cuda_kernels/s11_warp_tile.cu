@@ -35,13 +35,13 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
     static_assert(FRAGMENT_SETS == 1 || FRAGMENT_SETS == 2, "FRAGMENT_SETS: one, or one more for the next k");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
     // A is transposed here, so that the THREAD_M floats of one k are vectors too. Neighbouring rows are 4 banks apart:
-    // a warp stores 16 m of one k and 16 m of the k 4 on, which are 16 banks apart, one float in each bank.
+    // a warp stores 16 m at one k and 16 m at k + 4, which are 16 banks apart, one float in each bank.
     constexpr int PITCH = BLOCK_M + VECTOR;
     __shared__ alignas(16) float a_smem[2][BLOCK_K][PITCH];    // (buffer, k, m)
     __shared__ alignas(16) float b_smem[2][BLOCK_K][BLOCK_N];  // (buffer, k, n)
 
     // Who am I. The block's tile starts at C[row, col], my warp's at (warp_m, warp_n) in it. Mine is cut into quadrants
-    // of VECTOR x VECTOR, the first at (thread_m, thread_n) and the next STEP_M and STEP_N on. Lanes are numbered in
+    // of VECTOR x VECTOR, the first at (thread_m, thread_n), the next STEP_M and STEP_N further. Lanes are numbered in
     // pairs: lanes i and i ^ 1 share their rows of A, i and i ^ 2 their columns of B, and then one wavefront serves the
     // 16-byte reads of half a warp (measured), not of a quarter.
     constexpr int STEP_M = LANES_M * VECTOR, STEP_N = LANES_N * VECTOR;

@@ -31,7 +31,7 @@ s13_split_k(const float* __restrict__ A, const float* __restrict__ B, float* __r
         reinterpret_cast<float (*)[BLOCK_K][BLOCK_N]>(smem + NUM_STAGES * BLOCK_K * PITCH);
 
     // Who am I. The block's tile starts at C[row, col], my warp's at (warp_m, warp_n) in it. Mine is cut into quadrants
-    // of VECTOR x VECTOR, the first at (thread_m, thread_n) and the next STEP_M and STEP_N on. Lanes are numbered in
+    // of VECTOR x VECTOR, the first at (thread_m, thread_n), the next STEP_M and STEP_N further. Lanes are numbered in
     // pairs: lanes i and i ^ 1 share their rows of A, i and i ^ 2 their columns of B, and then one wavefront serves the
     // 16-byte reads of half a warp (measured), not of a quarter.
     constexpr int STEP_M = LANES_M * VECTOR, STEP_N = LANES_N * VECTOR;

@@ -2,8 +2,8 @@
 //               down and up, and sums may be in any register, so that hardly an FFMA waits for its operands.
 // Changed:      Unlike in s13, blocks first compute whole tiles, then equal shares of the K of the remaining tiles.
 //               Tile and shares depend on the shape (gemm_ref/choice), and the products have another order.
-// Tile/threads: Tiles range from 8 x 64 to 128 x 128, per thread from 4 x 4 to 8 x 16 (gemm_ref/tiles.py). Block b of
-//               G computes tiles b, b + G, ...; s14_add_shares has one thread per 4 columns of a shared tile.
+// Tile/threads: Tiles range from 8 x 64 to 128 x 128, per thread from 4 x 4 to 8 x 16 (gemm_ref/tiles.py). Block b of G
+//               computes tiles b, b + G, ...; s14_add_shares has one thread per 4 columns of a shared tile.
 // Cost:         It is as in s12; each share of a shared tile is written and read once more, 4 BLOCK_M BLOCK_N bytes.
 //               Shares are added in order, so every run with one grid returns the same bits.
 // Requires:     The kernel takes any M, N and K; A, B and C are row-major. If rows of B are no whole vectors, B is

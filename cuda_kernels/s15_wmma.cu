@@ -87,7 +87,7 @@ s15_wmma(const Element* __restrict__ A, const Element* __restrict__ B, Element* 
     static_assert(NUM_STAGES >= 2, "NUM_STAGES: one slice is copied while another is read");
     constexpr int THREADS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N) * 32;
     // A warp reads 16 bytes of each of 8 rows at a time: the pitches put them 4 banks apart, or 20, so that no two
-    // share a bank. Of B in tf32 it reads 8 elements of each of 4 rows, which are 8 banks apart.
+    // share a bank. In tf32 it reads 8 elements of each of 4 rows of B, which are 8 banks apart.
     constexpr int A_PITCH = BLOCK_K + CHUNK, B_PITCH = BLOCK_N + 8;
     extern __shared__ __align__(128) unsigned char smem[];
     const auto a_smem = reinterpret_cast<Element(*)[BLOCK_M][A_PITCH]>(smem);  // (stage, m, k)
@@ -102,7 +102,7 @@ s15_wmma(const Element* __restrict__ A, const Element* __restrict__ B, Element* 
     const int warp_m = warp / (BLOCK_N / WARP_N) * WARP_M, warp_n = warp % (BLOCK_N / WARP_N) * WARP_N;
 
     // I copy a chunk of every A_PASS-th row of A and of every B_PASS-th row of B. Elements past M, N and K become 0.
-    constexpr int A_CHUNKS = BLOCK_K / CHUNK, B_CHUNKS = BLOCK_N / CHUNK;  // in a row of a slice
+    constexpr int A_CHUNKS = BLOCK_K / CHUNK, B_CHUNKS = BLOCK_N / CHUNK;  // per row of a slice
     constexpr int A_PASS = THREADS / A_CHUNKS, B_PASS = THREADS / B_CHUNKS;
     static_assert(A_PASS * A_CHUNKS == THREADS && BLOCK_M % A_PASS == 0, "BLOCK_M, BLOCK_K: equal chunks per thread");
     static_assert(B_PASS * B_CHUNKS == THREADS && BLOCK_K % B_PASS == 0, "BLOCK_K, BLOCK_N: equal chunks per thread");

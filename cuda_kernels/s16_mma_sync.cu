@@ -5,8 +5,8 @@
 //               8 warps of 64 x 64. BLOCK_K counts 16-bit elements; in tf32 half as many take the same bytes.
 // Cost:         The slices take 2 NUM_STAGES BLOCK_K (BLOCK_M + BLOCK_N) bytes: 96 KiB for 4 stages of tile128x256. Per
 //               32 bytes of k a warp reads 64 rows and 64 columns, 4 KiB in 32 wavefronts without a conflict, for 32
-//               instructions of 2048 products (tf32: 1024). It does 85 FLOP per byte (43). Sums take 128 registers,
-//               fragments 2 x 32.
+//               instructions of 2048 products (tf32: 1024). It does 85 FLOP per requested byte (tf32: 43). Sums take
+//               128 registers, fragments 2 x 32.
 // Requires:     The kernel takes any M, N and K from sm_80 on; A, B and C are row-major. Rows that are no multiple of
 //               16 bytes are copied by elements. In tf32, the instruction truncates operands to 10 bits of fraction.
 #include "launch.cuh"
@@ -49,7 +49,7 @@ s16_mma_sync(const Element* __restrict__ A, const Element* __restrict__ B, Eleme
     static_assert(BLOCK_K % (2 * STEP) == 0, "BLOCK_K: an even number of steps, for two sets of fragments");
     static_assert(NUM_STAGES >= 2, "NUM_STAGES: one slice is copied while another is read");
     constexpr int THREADS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N) * 32;
-    constexpr int A_CHUNKS = BLOCK_K / CHUNK, B_CHUNKS = BLOCK_N / CHUNK;  // in a row of a slice
+    constexpr int A_CHUNKS = BLOCK_K / CHUNK, B_CHUNKS = BLOCK_N / CHUNK;  // per row of a slice
     constexpr int A_SLICE = BLOCK_M * BLOCK_K, B_SLICE = BLOCK_K * BLOCK_N;
     extern __shared__ __align__(128) unsigned char smem[];
     Element* const a_smem = reinterpret_cast<Element*>(smem);  // (stage, m, k), chunks swizzled

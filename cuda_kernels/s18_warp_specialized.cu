@@ -3,9 +3,9 @@
 //               (setmaxnreg). TMA stores C while the next tile is multiplied. The two blocks of a cluster, whose tiles
 //               adjoin along M, each load half of the right operand for both (multicast).
 // Tile/threads: They are s17's plus a warpgroup that loads: 384 threads. The grid has at most one block per SM, in
-//               pairs. Variants leave out PERSISTENT, OVERLAP or CLUSTER_M (gemm_ref/rung.py).
-// Cost:         It is as in s17, but a pair reads 64 KiB of L2 per slice, where two blocks of s17 read 96. SMs idle at
-//               the end.
+//               pairs. Variants leave out one of PERSISTENT, OVERLAP and CLUSTER_M (gemm_ref/rung.py).
+// Cost:         It is as in s17, but a pair reads 64 KiB of L2 per slice, where two blocks of s17 read 96. SMs idle
+//               during the last tiles.
 // Requires:     It is as in s17, but tf32 reads a B by rows through registers, without a copy (tensor_tile.cuh).
 // Sources:      CUTLASS 3, 'Efficient GEMM in CUDA': warp specialisation; PTX ISA 8.0, setmaxnreg, multicast::cluster.
 #include "launch.cuh"

@@ -3,9 +3,9 @@
 //
 // A row of A and a column of B have 32 bytes of k. The registers of a lane hold, whatever the type,
 //     a[0] row lane / 4,      bytes 4 (lane % 4) .. + 3          b[0] column lane / 4, the same bytes
-//     a[1] row lane / 4 + 8,  the same bytes                     b[1]                  16 bytes on
-//     a[2], a[3]              as a[0], a[1], 16 bytes on
-//     d[0], d[1] row lane / 4, columns 2 (lane % 4) and + 1      d[2], d[3] 8 rows on
+//     a[1] row lane / 4 + 8,  the same bytes                     b[1]                  16 bytes further
+//     a[2], a[3]              as a[0], a[1], 16 bytes further
+//     d[0], d[1] row lane / 4, columns 2 (lane % 4) and + 1      d[2], d[3] 8 rows further
 #pragma once
 
 #define DEFINE_MMA(NAME, INSTRUCTION)                                                                     \

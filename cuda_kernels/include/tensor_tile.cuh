@@ -17,7 +17,7 @@ constexpr int SWIZZLE_ALIGNMENT = ATOM_BYTES;
 constexpr int DEPTH = SWIZZLE_ROW_BYTES / sizeof(Element);  // elements of k per slice
 constexpr int PANEL_BYTES = DEPTH * SWIZZLE_ROW_BYTES;
 constexpr bool B_BY_ROWS = config::B_LAYOUT == BLayout::kn;
-constexpr bool THROUGH_REGISTERS = B_BY_ROWS && config::MATH == Math::tf32;  // the left operand
+constexpr bool THROUGH_REGISTERS = B_BY_ROWS && config::MATH == Math::tf32;  // the left operand is read so
 constexpr bool TRANSPOSE_C = config::TRANSPOSE_C || THROUGH_REGISTERS;
 constexpr bool LEFT_MN_MAJOR = B_BY_ROWS && TRANSPOSE_C, RIGHT_MN_MAJOR = B_BY_ROWS && !TRANSPOSE_C;
 constexpr int ACCUMULATORS = config::BLOCK_N / 2;                         // per thread

@@ -46,7 +46,7 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(const void* tile,
            SWIZZLE_128 << 62;
 }
 
-// The accumulators of a lane, n / 2 of them, d[4 j + 0 .. 3]: rows 16 warp + lane / 4 (0, 1) and 8 on (2, 3), columns
+// The accumulators of a lane, n / 2 of them, d[4 j + 0 .. 3]: rows 16 warp + lane / 4 (0, 1) and + 8 (2, 3), columns
 // 8 j + 2 (lane % 4) (0, 2) and + 1 (1, 3). The number of accumulators selects the instruction's n.
 constexpr int WGMMA_M = 64;
 
