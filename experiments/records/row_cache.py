@@ -75,7 +75,9 @@ class RowCache:
         return {part: [make(**row) for row in rows] for part, rows in content["parts"].items()}, content["runs"]
 
     def _digest(self, package: str, stage: str) -> str:
-        return cache.digest_rung([*_MEASURING, package], stage, [self._environment[name] for name in _VERSIONS])
+        row_type = studies.row_type(self._experiment).__name__  # named by about.toml, which is no source of a rung
+        versions = [self._environment[name] for name in _VERSIONS]
+        return cache.digest_rung([*_MEASURING, package], stage, [row_type, *versions])
 
 
 def _kernel(contender: Contender) -> tuple[str, str]:

@@ -36,9 +36,10 @@ HOUSE = {
     "other rung": "cuda_kernels/s05_bank_conflict.cu",
     "other backend": "triton_kernels/launcher.py",
     "picture": "experiments/studies/ladder/picture.py",
+    "captions": "experiments/studies/ladder/about.toml",
     "result": "gemm_ref/notes.txt",
 }
-DOES_NOT_MATTER = ("other rung", "other backend", "picture", "result")
+DOES_NOT_MATTER = ("other rung", "other backend", "picture", "captions", "result")
 
 
 @pytest.fixture(autouse=True)
