@@ -4,20 +4,24 @@ TORCH ?= torch==2.13.0
 STAGE ?=
 PRESET ?= default
 VENV := .venv
+# One process per core; a library that starts threads of its own would compete with the others.
+PYTEST = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal
 
 ifeq ($(origin PYTHON),command line)
   PY := $(PYTHON)
+  CLANG_FORMAT := clang-format
   READY :=
 else
   PY := $(VENV)/bin/python
+  CLANG_FORMAT := $(VENV)/bin/clang-format
   READY := $(VENV)/ready
 endif
 
-.PHONY: help setup demo test size experiments submit plots report readme doctor build ptx sanitize clean
+.PHONY: help setup demo test test-all lint size experiments submit plots report readme doctor build ptx sanitize clean
 .DEFAULT_GOAL := help
 
 help: ## this menu
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make PYTHON=python3 TARGET   use an existing environment; nothing is installed"
 
@@ -31,7 +35,18 @@ experiments: $(READY) ## the main job: run what this machine can, and draw the p
 	$(PY) -m experiments report
 
 test: $(READY) ## pass the tests
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal  # there is a process for each core
+	$(PYTEST)
+
+test-all: $(READY) ## pass the tests in all forms of the kernels, and report every mutant of every rung (CI runs this weekly)
+	EVERY=1 $(PYTEST)
+	OMP_NUM_THREADS=1 $(PY) -m tests.mutation.mutants --jobs $$($(PY) -c "import os; print(os.cpu_count())")
+
+lint: $(READY) ## check style, types, format and names: ruff, mypy, clang-format, tests/words.py
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	git ls-files 'cuda_kernels/*.cu' 'cuda_kernels/*.cuh' | xargs $(CLANG_FORMAT) --dry-run --Werror
+	$(PY) -m tests.words
 
 size: ## print the lines of each room, and fail where one exceeds its ceiling
 	@python3 -m tests.size

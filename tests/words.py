@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,4 +84,6 @@ def violations() -> list[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(violations()))
+    found = violations()
+    print("\n".join([*found, f"{len(found)} names begin with a banned word"]))
+    sys.exit(bool(found))
