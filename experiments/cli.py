@@ -18,12 +18,18 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from experiments import interrupt, kernel_commands
-from experiments.console import FAILED, err, out, tell
+from experiments.console import FAILED, err, format_choices, out, tell
 from experiments.grouping import group_pairs
 from experiments.records.request import UsageError
+from gemm_ref.baselines import BASELINES
 from gemm_ref.build import CHECKOUT, BuildError, CannotWrite, write_whole
+from gemm_ref.compute import MATHS
+from gemm_ref.dialect import DIALECTS
 
 USAGE, INTERRUPTED = 2, 130
+
+_ON_GPU, _ON_CPU = ([each.backend for each in BASELINES.values() if each.device == on] for on in ("cuda", "cpu"))
+_BACKENDS = tuple(dict.fromkeys([*DIALECTS, *_ON_GPU, *_ON_CPU]))
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)  # full, or not ours to write to
 
@@ -132,10 +138,10 @@ def run(
     stage: Annotated[list[str] | None, typer.Option(help="Only this rung: s04 or s04_shared_tile.")] = None,
     backend: Annotated[
         list[str] | None,
-        typer.Option(help="Only this: cuda, triton, gluon, cublas, cublaslt, cutlass, cpu, numpy or torch."),
+        typer.Option(help=f"Only this: {format_choices(_BACKENDS)}."),
     ] = None,
     size: Annotated[list[str] | None, typer.Option(help="4096 for a cube, or MxNxK.")] = None,
-    math: Annotated[str, typer.Option(help="Only this: fp32, tf32, fp16, bf16, fp8, fp16x3 or bf16x6.")] = "",
+    math: Annotated[str, typer.Option(help=f"Only this: {format_choices(MATHS)}.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda. On cpu, kernels run on the reference GPU.")] = "auto",
     preset: Annotated[str, typer.Option(help="default: minutes. full: every size that is published.")] = "default",
     gpus: Annotated[

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.console import FAILED, err, out, tell
+from experiments.console import FAILED, err, format_choices, out, tell
 from experiments.records.request import UsageError
+from gemm_ref.compute import NATIVE
+from gemm_ref.dialect import DIALECTS
 
 if TYPE_CHECKING:
     from experiments.check.report import Report
@@ -53,7 +55,7 @@ def check(
     shared: Annotated[str, typer.Option(help="Bytes of dynamic shared memory, in M, N and K.")] = "",
     layout: Annotated[str, typer.Option(help="What is stored by columns: B=NxK, or A=KxM,B=NxK,C=NxM.")] = "",
     size: Annotated[list[str] | None, typer.Option(help="Only this size: 256 for a cube, or MxNxK.")] = None,
-    math: Annotated[str, typer.Option(help="The intended arithmetic: fp32, tf32, fp16, bf16 or fp8.")] = "",
+    math: Annotated[str, typer.Option(help=f"The intended arithmetic: {format_choices(NATIVE)}.")] = "",
     like: Annotated[str, typer.Option(help="The GPU that a .py is told it has: sm_80, sm_89 or sm_90.")] = "sm_90",
     device: Annotated[
         str, typer.Option(help="auto, cpu or cuda. With a GPU the kernel is timed on it as well.")
@@ -124,7 +126,7 @@ def _write_page(target: Path, found: Report) -> None:
 
 def trace(
     stage: Annotated[str, typer.Argument(help="The rung: s04 or s04_shared_tile.")],
-    dialect: Annotated[str, typer.Option(help="Only this one: cuda, triton or gluon.")] = "",
+    dialect: Annotated[str, typer.Option(help=f"Only this one: {format_choices(DIALECTS)}.")] = "",
     variant: Annotated[str, typer.Option(help="Only this variant of the rung.")] = "",
     math: Annotated[str, typer.Option(help="The arithmetic. [the rung's first]")] = "",
     output: Annotated[

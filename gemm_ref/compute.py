@@ -36,6 +36,13 @@ class Element:
 
         return getattr(torch, self.name)
 
+    @cached_property
+    def integer_dtype(self) -> torch.dtype:
+        """The torch integer of the same width, as which the bits of an element are compared."""
+        import torch
+
+        return getattr(torch, f"int{8 * self.dtype.itemsize}")
+
 
 _FLOAT32 = Element("float32", "float", "float", 7)
 _FLOAT16 = Element("float16", "__half", "cutlass::half_t", 6)
@@ -82,6 +89,11 @@ class ComputeType:
     def products(self) -> int:
         """How many products of parts make one of elements."""
         return self.parts * (self.parts + 1) // 2
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether a call may scale the product: the range of 8-bit elements is small."""
+        return self.element.name.startswith("float8")
 
     @property
     def part_element(self) -> Element:
@@ -138,5 +150,6 @@ _TABLE = (
 )  # fmt: skip
 MATHS: Mapping[str, ComputeType] = MappingProxyType({compute.name: compute for compute in _TABLE})
 NATIVE = tuple(compute.name for compute in _TABLE if compute.parts == 1)  # what GPUs multiply
+SCALED = tuple(compute.name for compute in _TABLE if compute.has_scales)
 EMULATED = tuple(compute.name for compute in _TABLE if compute.parts > 1)  # what s20 makes of several products of those
 TENSOR_CORE = tuple(compute.name for compute in _TABLE if compute.mma_type)  # what mma and wgmma multiply

@@ -11,19 +11,14 @@ from dataclasses import dataclass
 import torch
 
 from gemm_ref.call.validate import check_shapes
-from gemm_ref.compute import MATHS
+from gemm_ref.compute import ELEMENTS, MATHS
 from gemm_ref.config import Config
 from gemm_ref.epilogue import EXACT, Extras, activate, apply, terms
 from gemm_ref.reference import Oracle
 
 GUARD = 4096  # elements before and after C that no kernel may touch
 # A NaN with this payload marks 'never written'; arithmetic gives the canonical NaN, so the two are told apart.
-_INTEGER_VIEW = {
-    torch.float32: torch.int32,
-    torch.float16: torch.int16,
-    torch.bfloat16: torch.int16,
-    torch.float8_e4m3fn: torch.int8,  # of operands alone
-}
+_INTEGER_VIEW = {element.dtype: element.integer_dtype for element in ELEMENTS.values()}
 _NO_EXTRAS = Extras()
 POISON_BITS = {torch.int32: 0x7FC0DEAD, torch.int16: 0x7FDE}
 

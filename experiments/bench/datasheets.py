@@ -7,9 +7,9 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemm_ref.compute import MATHS
+from gemm_ref.compute import MATHS, NATIVE
 
-FIGURES = ("fp32", "tf32", "bf16", "fp16", "fp8", "dram")
+FIGURES = (*NATIVE, "dram")
 
 # The CUDA C++ Programming Guide, 'Throughput of Native Arithmetic Instructions': fp32 FMAs a clock, by capability.
 FMAS_PER_CLOCK = {(7, 0): 64, (7, 5): 64, (8, 0): 64} | dict.fromkeys([(8, 6), (8, 9), (9, 0), (10, 0), (12, 0)], 128)

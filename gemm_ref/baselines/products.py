@@ -97,7 +97,7 @@ def cublas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *,
     it only for B as N x K and sizes that are multiples of 16: other operands are copied first, in the measured time.
     """
     c = _check_operands(a, b, out, "cuda", math)
-    if math == "fp8":
+    if MATHS[math].has_scales:
         return _cublas_fp8(a.detach(), b.detach(), c)
     with fp32_products("tf32" if math == "tf32" else "ieee"):
         return torch.mm(a.detach(), b.detach(), out=c)

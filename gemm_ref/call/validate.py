@@ -8,7 +8,7 @@ from typing import Any, SupportsFloat
 import torch
 
 from gemm_ref.call import Plan
-from gemm_ref.compute import EMULATED, MATHS
+from gemm_ref.compute import EMULATED, MATHS, SCALED
 from gemm_ref.dialect import DIALECTS
 from gemm_ref.epilogue import ACTIVATIONS, Extras
 from gemm_ref.launch import REFERENCE_SMS
@@ -284,8 +284,8 @@ def _check_added(name: str, x: torch.Tensor, a: torch.Tensor, shape: Sequence[in
 
 
 def _check_scale(name: str, scale: torch.Tensor, a: torch.Tensor, math: str) -> None:
-    if math != "fp8":
-        raise ValueError(f"{name} is for fp8, whose range is small; in {math}, multiply the result")
+    if math not in SCALED:
+        raise ValueError(f"{name} is for {' and '.join(SCALED)}, whose range is small; in {math}, multiply the result")
     if not isinstance(scale, torch.Tensor) or scale.dtype != torch.float32 or scale.numel() != 1:
         raise ValueError(f"{name} must be a torch.float32 tensor of one element, as torch.tensor(0.5, device=a.device)")
     if scale.is_neg():

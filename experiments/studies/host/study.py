@@ -72,7 +72,8 @@ class HostCall(Product):
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Row]:
     """Yields a row for each contender and size, and for torch in each of their math modes."""
     maths = [math for math in gemm_ref.MATHS if any(contender.math == math for contender in chosen)]
-    everyone = [*chosen, *(_torch(math) for math in maths if math not in ("tf32", "fp8"))]
+    by_matmul = [math for math in maths if math != "tf32" and not gemm_ref.MATHS[math].has_scales]
+    everyone = [*chosen, *map(_torch, by_matmul)]
     sizes = [(problem.m, problem.n, problem.k) for problem in request.problems] or map(workloads.cube, workloads.HOST)
     loop = MeasuringLoop(protocol(), bars)
     for size in sizes:

@@ -52,8 +52,8 @@ def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender takes no part; empty if it does."""
     if request.device == "cuda" and cards(request) < 2:
         return "scaling takes two GPUs or more, and there is one: --device cpu checks the same code in processes"
-    if contender.math == "fp8":
-        return "fp8 has scales, which the layouts do not divide"
+    if gemm_ref.MATHS[contender.math].has_scales:
+        return f"{contender.math} has scales, which the layouts do not divide"
     if request.problems and any(not problem.flops for problem in request.problems):
         return "a size of 0 leaves nothing to divide"
     if contender.is_baseline:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gemm_ref import MATHS
-from gemm_ref.compute import WIDE
+from gemm_ref.compute import TENSOR_CORE, WIDE
 from gemm_ref.launch import cdiv
 from gemm_ref.operands.split import in_parts
 from gemm_ref.ptx.units.formats import round_to_tf32, round_to_tf32_away
@@ -91,18 +91,22 @@ def _cut(values: np.ndarray) -> np.ndarray:
     return values.view(np.uint32) & np.uint32(0xFFFFE000)
 
 
+def _wgmma_chain(math: str) -> Chain:
+    """Returns the chain of a compute type whose operands wgmma takes as they are, 32 bytes along K at a time."""
+    kind = MATHS[math].mma_type
+    return Chain(kind, sum_of("wgmma", kind, 32 // MATHS[math].dtype.itemsize))
+
+
 Adds = Chain | Emulated | InTurn
 # tf32: what TMA does with fp32 that it copies; cvt.rna; and where neither is asked to, what the instruction leaves out.
 CHAINS: dict[str, tuple[Adds, ...]] = {
     "fp32": (InTurn(),),
-    "fp16": (Chain("f16", sum_of("wgmma", "f16", 16)),),
-    "bf16": (Chain("bf16", sum_of("wgmma", "bf16", 16)),),
+    **{math: (_wgmma_chain(math),) for math in TENSOR_CORE},
     "tf32": tuple(
         Chain("tf32", sum_of(instruction, "tf32", 8), prepare)
         for instruction in ("wgmma", "wmma")
         for prepare in (round_to_tf32, round_to_tf32_away, _cut)
     ),
-    "fp8": (Chain("e4m3", sum_of("wgmma", "e4m3", 32)),),
     "fp16x3": (Emulated("f16", sum_of("wgmma", "f16", 16)),),
     "bf16x6": tuple(
         Emulated("bf16", sum_of("wgmma", "bf16", 16), depth, depth)
