@@ -57,7 +57,7 @@ def diagnose() -> list[Finding]:
 def missing_for(dialect: str) -> str:
     """Returns which compilers of a dialect are missing here and what to do; empty if none is missing."""
     compiled_by_nvcc = DIALECTS[dialect].backend == BY_HAND
-    needs = [_cxx(), _nvcc()] if compiled_by_nvcc else [_package("triton")]
+    needs = [_cxx(), _nvcc()] if compiled_by_nvcc else [_package(DIALECTS[dialect].version)]
     return "; ".join(f"{item.what} {item.finding}: {item.advice}" for item in needs if item.state == "missing")
 
 

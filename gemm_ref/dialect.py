@@ -19,7 +19,10 @@ class Dialect:
     title: str  # in words
     backend: str  # who compiles it; a package's `gemm` runs the dialect of its backend's name where none is named
     folder: str  # of its files, from the root
+    compiler: str  # its name in words
+    version: str  # the key of the compiler's version in a run's environment; for a Python package that of the package
     suffix: str = ".py"
+    complete: bool = True  # every rung has it unless the rung's `dialects` says otherwise; False while it is begun
     compiled_ahead: bool = False  # its package's `build_all` compiles kernels before they are called
     vectors: tuple[str, ...] = ("B",)  # the operands that a tile of it copies as vectors, where it copies any so
 
@@ -39,10 +42,11 @@ class Dialect:
 
 
 _TABLE = (
-    Dialect("cuda", "CUDA", "cuda", "cuda_kernels", suffix=".cu", compiled_ahead=True),
-    Dialect("triton", "Triton", "triton", "triton_kernels", vectors=("A", "B")),
-    Dialect("gluon", "Gluon", "triton", "triton_kernels/gluon"),
+    Dialect("cuda", "CUDA", "cuda", "cuda_kernels", "nvcc", "nvcc", suffix=".cu", compiled_ahead=True),
+    Dialect("triton", "Triton", "triton", "triton_kernels", "Triton", "triton", vectors=("A", "B")),
+    Dialect("gluon", "Gluon", "triton", "triton_kernels/gluon", "Triton", "triton"),
 )
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({dialect.name: dialect for dialect in _TABLE})
+COMPLETE = tuple(name for name, dialect in DIALECTS.items() if dialect.complete)
 BY_HAND = "cuda"  # leaves least to its compiler: the others are compared with it, and its files say what a rung is
 OTHERS = tuple(name for name in DIALECTS if name != BY_HAND)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from gemm_ref.compute import MATHS
 from gemm_ref.config import Config
-from gemm_ref.dialect import BY_HAND, DIALECTS
+from gemm_ref.dialect import BY_HAND, COMPLETE
 from gemm_ref.launch import REFERENCE_SMS, Launch
 
 DEFAULT_VARIANT = "default"
@@ -39,7 +39,7 @@ class Rung:
     title: str
     idea: str  # one line: what this rung changes
     variants: Mapping[str, Config]  # by name; a rung that has one calls it "default"
-    dialects: tuple[str, ...] = tuple(DIALECTS)
+    dialects: tuple[str, ...] = COMPLETE
     best: Mapping[str, str] = field(default_factory=dict)  # dialect -> the variant that `"default"` is; else the first
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # dialect -> the variants it has, if not all
     tiles: Mapping[str, Mapping[str, Config]] = field(default_factory=dict)  # dialect -> what "default" is chosen from

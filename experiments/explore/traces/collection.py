@@ -17,10 +17,6 @@ from gemm_ref.build import BuildError
 
 MIN_FOR_POOL = 6  # fewer kernels are traced in this process, because starting others takes seconds
 _SOURCES = ("gemm_ref", "experiments/bench", "experiments/explore/traces")
-_COMPILERS = {
-    "cuda": ("nvcc", "nvcc"),
-    "triton": ("Triton", "triton"),
-}  # backend -> the compiler's name, and the key of its version
 
 
 @dataclass(frozen=True)
@@ -75,9 +71,9 @@ def _trace_by_name(name: str, versions: dict) -> tuple[str, str]:
 
 
 def _trace_one(item: Implementation, versions: dict) -> tuple[str, str]:
-    name, version = _COMPILERS[item.backend]
+    dialect = DIALECTS[item.dialect]
     try:
-        return to_json(kernel.trace(item, f"{name} {versions[version]}")), ""
+        return to_json(kernel.trace(item, f"{dialect.compiler} {versions[dialect.version]}")), ""
     except (BuildError, ModuleNotFoundError) as error:
         return "", str(error)
 

@@ -23,12 +23,11 @@ from experiments.records.controls import CONTROL, Controls
 from experiments.records.request import UsageError
 from experiments.records.rows import BURST, SUSTAINED
 from gemm_ref import DIALECTS
-from gemm_ref.dialect import BY_HAND, OTHERS
+from gemm_ref.dialect import BY_HAND
 from gemm_ref.rung import DEFAULT_VARIANT, Rung
 
 SIZE = workloads.cube(workloads.LARGEST)  # of the comparison rung by rung
 MOST_WINS = 20  # rows of the table of what beats cuBLAS; the CSVs have the others
-_TITLES = [dialect.title for dialect in DIALECTS.values()]
 _BACKENDS = {dialect.backend for dialect in DIALECTS.values()}
 _MAP = f"M x N, K = {workloads.MAP_K}"  # the shapes that have no name
 _WORDS = {stats.FASTER: "faster", stats.SLOWER: "slower", stats.SAME: "the same", stats.UNSURE: "undecided"}
@@ -58,6 +57,20 @@ class Findings:
     @cached_property
     def _ladder(self) -> pd.DataFrame:
         return frames.at(frames.timed(self._read("ladder")), SIZE)
+
+    @cached_property
+    def dialects(self) -> list[str]:
+        """The dialects that have a row at SIZE, in the order of the table of dialects."""
+        return [name for name in DIALECTS if name in set(self._ladder["dialect"])]
+
+    @property
+    def others(self) -> list[str]:
+        """The dialects that are compared with CUDA."""
+        return [name for name in self.dialects if name != BY_HAND]
+
+    @property
+    def _titles(self) -> list[str]:
+        return [DIALECTS[name].title for name in self.dialects]
 
     @cached_property
     def _rows(self) -> dict[tuple[str, str], Any]:
@@ -112,14 +125,16 @@ class Findings:
         """A row for each rung: its speed in each dialect, and what each other dialect has over CUDA."""
         lines = []
         for stage in gemm_ref.stages_in("fp32"):
-            rows = [self.row(stage, dialect) for dialect in DIALECTS]
+            rows = [self.row(stage, dialect) for dialect in self.dialects]
             cells = [f"{format_number(row.tflops)}{_describe_variant(row)}" if row else "–" for row in rows]
-            for dialect in OTHERS:
+            for dialect in self.others:
                 cells += [format_ratio(self.compare(stage, dialect)), self.word(stage, dialect)]
             lines.append([f"[`{stage.id}`](ladder.md#{stage.id})", *cells])
-        compared = [text for name in OTHERS for text in (f"{DIALECTS[name].title} / {DIALECTS[BY_HAND].title}", "")]
-        words = [0, *(len(DIALECTS) + 2 * place for place in range(1, len(OTHERS) + 1))]
-        return Table.of(["rung", *_TITLES, *compared], lines, words)
+        compared = [
+            text for name in self.others for text in (f"{DIALECTS[name].title} / {DIALECTS[BY_HAND].title}", "")
+        ]
+        words = [0, *(len(self.dialects) + 2 * place for place in range(1, len(self.others) + 1))]
+        return Table.of(["rung", *self._titles, *compared], lines, words)
 
     def best(self, dialect: str) -> Any:
         """The row of the fastest kernel of a dialect at SIZE, of any variant."""
@@ -136,11 +151,14 @@ class Findings:
         lines = [
             [
                 f"{size}{self.mark(size)}",
-                *(f"`{best[d].stage}` {format_percent(best[d].vs_cublas)}" if d in best else "–" for d in DIALECTS),
+                *(
+                    f"`{best[d].stage}` {format_percent(best[d].vs_cublas)}" if d in best else "–"
+                    for d in self.dialects
+                ),
             ]
             for size, best in self.leaders().items()
         ]
-        return Table.of(["M = N = K", *_TITLES], lines, range(1, len(_TITLES) + 1))
+        return Table.of(["M = N = K", *self._titles], lines, range(1, len(self._titles) + 1))
 
     def other_run(self) -> str:
         """That the fastest at SIZE over sizes are from another run than those rung by rung, and where both are level.
@@ -162,10 +180,10 @@ class Findings:
     def tabulate_awkward(self) -> Table:
         """A row for each size off a power of two: the speed over that at the power, the median of rungs from s08 on."""
         own = self._squares
-        rows = [own[(own["dialect"] == dialect) & (own["stage"] >= "s08")] for dialect in DIALECTS]
+        rows = [own[(own["dialect"] == dialect) & (own["stage"] >= "s08")] for dialect in self.dialects]
         shares = [frames.speed_off_powers(each) for each in (*rows, own[own["backend"] == "cublas"])]
         lines = [[str(size), *(format_number(each[size]) for each in shares)] for size in shares[-1]]
-        return Table.of(["size", *_TITLES, "cuBLAS"], lines, 0)
+        return Table.of(["size", *self._titles, "cuBLAS"], lines, 0)
 
     def tabulate_groups(self) -> Table:
         """A row for each group of shapes that are no cubes: how many, and what each dialect's best rungs reach.
@@ -183,10 +201,10 @@ class Findings:
                 f"{format_number(stats.geometric_mean(shares[name]))}, {format_number(shares[name].min())}"
                 if name in shares
                 else "not run"
-                for name in DIALECTS
+                for name in self.dialects
             ]
             lines.append([title, str(len(own[list(frames.SIZES)].drop_duplicates())), *cells])
-        return Table.of(["shapes", "", *_TITLES], lines, (0, *range(2, len(_TITLES) + 2)))
+        return Table.of(["shapes", "", *self._titles], lines, (0, *range(2, len(self._titles) + 2)))
 
     def read_roof(self) -> tuple[int, dict[str, tuple[float, float]]]:
         """At how many shapes reading takes longest, and what the best rungs reach there: by dialect, "" for cuBLAS.
