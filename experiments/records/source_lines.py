@@ -88,9 +88,10 @@ def shared_files(stage: str, dialect: str) -> list[Path]:
 
 def kernel_file(stage: str, dialect: str) -> str:
     """The file that defines the rung's kernel, from the root: its own, or that of the rung whose kernel it imports."""
-    files = (file_of(stage, dialect), *shared_files(stage, dialect))
-    found = next(path for path in files if path.stem in STAGES and _holds_kernel_code(path))
-    return found.relative_to(ROOT).as_posix()
+    own = file_of(stage, dialect)
+    files = (own, *shared_files(stage, dialect))
+    found = (path for path in files if path.stem in STAGES and _holds_kernel_code(path))
+    return next(found, own).relative_to(ROOT).as_posix()
 
 
 def _holds_kernel_code(path: Path) -> bool:

@@ -8,6 +8,7 @@ from experiments.records import compare, store
 from experiments.records.request import UsageError
 from experiments.records.rows import FAIL
 from experiments.records.stats import FASTER, SAME, SLOWER, UNSURE
+from gemm_ref import DIALECTS
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
 
 
@@ -50,7 +51,7 @@ def test_each_row_has_its_verdict(folders):
 
 
 def test_the_margin_is_the_callers(folders):
-    old, new = folders(rows(), rows(cuda=1.05, triton=1.05, gluon=1.05))
+    old, new = folders(rows(), rows(**dict.fromkeys(DIALECTS, 1.05)))
     for margin, verdict in ((0.03, FASTER), (0.1, SAME)):
         (ladder,) = compare.compare(old, new, margin)
         assert {change.verdict for change in ladder.changes if not change.name.startswith("cublas")} == {verdict}
@@ -59,7 +60,7 @@ def test_the_margin_is_the_callers(folders):
 def test_wide_intervals_are_unsure(folders):
     wide = [
         dataclasses.replace(row, vs_cublas_low=row.vs_cublas * 0.9, vs_cublas_high=row.vs_cublas * 1.1)
-        for row in rows(cuda=1.05, triton=1.05, gluon=1.05)
+        for row in rows(**dict.fromkeys(DIALECTS, 1.05))
     ]
     (ladder,) = compare.compare(*folders(rows(), wide))
     assert {change.verdict for change in ladder.changes if not change.name.startswith("cublas")} == {UNSURE}
