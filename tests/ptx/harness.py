@@ -5,18 +5,21 @@ Values are bit patterns (plain ints) on both sides, so nothing is compared throu
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from cuda_kernels import source
 from gemm_ref import ptx
 from gemm_ref.launch import Launch, cdiv
-from tests.ptx.ieee import FORMATS, from_bits, to_bits, width
+from tests.ptx.ieee import FORMATS, decode, encode, width
 
 COVERED: dict[str, list[str]] = {}  # opcode -> tests that define it, filled by `covers`
 HEADER = '.version 8.0\n.target sm_90\n.address_size 64\n.file 1 "/src/probe.cu"\n'
@@ -31,6 +34,12 @@ def covers(*opcodes: str) -> Callable:
         return test
 
     return mark
+
+
+@functools.cache
+def compiled(path: Path) -> str:
+    """Returns the PTX of a CUDA file."""
+    return source.compile_ptx(path.read_text(encoding="utf-8"), path.name)[0]
 
 
 # --- running -------------------------------------------------------------------------------------------------
@@ -73,50 +82,36 @@ def bits_of(tensor: torch.Tensor) -> list[int]:
     return [int(v) for v in array.view(f"u{array.itemsize}")]
 
 
-LANE = """.reg .b64 %at<20>; .reg .b32 %id<6>; .reg .pred %flag<9>;
-mov.u32 %id0, %ctaid.x; mov.u32 %id1, %ntid.x; mov.u32 %id2, %tid.x; mad.lo.s32 %id3, %id0, %id1, %id2;"""
-
-
 def evaluate(code: str, inputs: dict[str, tuple[str, Sequence[int]]], outputs: dict[str, str]) -> dict[str, list[int]]:
-    """Run `code` once a lane, with registers %name loaded from the inputs, and return what it leaves in the outputs.
+    """Run `code` once per lane, with registers %name loaded from the inputs; returns what it leaves in the outputs.
 
-    The lanes differ, so every register is a vector; `evaluate_uniform` is the other way a machine may hold them.
+    inputs: by name the type of a register and its value in each lane; outputs: the types of registers.
     """
     count = len(next(iter(inputs.values()))[1])
-    block = 128 if count > 128 else count
-    padded = cdiv(count, block) * block
-    body, args = [LANE], []
-    for name, (kind, values) in inputs.items():
-        bits, at = width(kind), len(args)
-        args.append(words([*values, *[values[-1]] * (padded - count)], bits))
-        body.append(
-            f"ld.param.u64 %at{at}, [p{at}]; mul.wide.u32 %at19, %id3, {bits // 8}; add.s64 %at{at}, %at{at}, %at19;"
-        )
-        body.append(_load(name, kind, f"[%at{at}]"))
-    body += [
-        f".reg .{'pred' if kind == 'pred' else f'b{max(16, width(kind))}'} %{name};" for name, kind in outputs.items()
+    block = min(count, 128)
+    lanes = cdiv(count, block) * block
+    given = np.array([[*values, *[values[-1]] * (lanes - count)] for _, values in inputs.values()], np.uint64)
+    found = torch.zeros(len(outputs), lanes, dtype=torch.int64)
+    body = [
+        ".reg .b64 %in, %out, %at; .reg .b32 %lane, %word; mov.u32 %lane, %ctaid.x; mov.u32 %word, %tid.x;",
+        f"mad.lo.u32 %lane, %lane, {block}, %word; mul.wide.u32 %at, %lane, 8; ld.param.u64 %in, [p0];",
+        "ld.param.u64 %out, [p1]; add.u64 %in, %in, %at; add.u64 %out, %out, %at;",
     ]
-    body.append(code)
-    for name, kind in outputs.items():
-        bits, at = width(kind), len(args)
-        args.append(words([0x5A] * padded, bits))
-        body.append(
-            f"ld.param.u64 %at{at}, [p{at}]; mul.wide.u32 %at19, %id3, {bits // 8}; add.s64 %at{at}, %at{at}, %at19;"
-        )
-        source = f"%{name}"
-        if kind == "pred":
-            body.append(f"selp.u32 %id5, 1, 0, %{name};")
-            source = "%id5"
-        body.append(f"st.global.b{bits} [%at{at}], {source};")
-    run_kernel("\n".join(body), args, grid=(padded // block, 1, 1), block=(block, 1, 1))
-    results = args[len(inputs) :]
-    return {name: bits_of(tensor)[:count] for name, tensor in zip(outputs, results, strict=True)}
+    for at, (name, (kind, _)) in enumerate(inputs.items()):
+        register = "%word" if kind == "pred" else f"%{name}"
+        body.append(_declaration(name, kind) + f"ld.global.b{width(kind)} {register}, [%in+{8 * lanes * at}];")
+        body.append(f"setp.ne.u32 %{name}, %word, 0;" if kind == "pred" else "")
+    body += [*(_declaration(*item) for item in outputs.items()), code]
+    for at, (name, kind) in enumerate(outputs.items()):
+        register = "%word" if kind == "pred" else f"%{name}"
+        body.append(f"selp.u32 %word, 1, 0, %{name};" if kind == "pred" else "")
+        body.append(f"st.global.b{width(kind)} [%out+{8 * lanes * at}], {register};")
+    run_kernel("\n".join(body), [torch.from_numpy(given.view(np.int64)), found], (lanes // block, 1, 1), (block, 1, 1))
+    return {name: bits_of(row)[:count] for name, row in zip(outputs, found, strict=True)}
 
 
-def _load(name: str, kind: str, address: str) -> str:
-    if kind == "pred":
-        return f".reg .pred %{name}; ld.global.u32 %id4, {address}; setp.ne.s32 %{name}, %id4, 0;"
-    return f".reg .b{max(16, width(kind))} %{name}; ld.global.b{width(kind)} %{name}, {address};"
+def _declaration(name: str, kind: str) -> str:
+    return f".reg .{'pred' if kind == 'pred' else f'b{max(16, width(kind))}'} %{name};"
 
 
 # --- instructions as a table ---------------------------------------------------------------------------------
@@ -124,39 +119,32 @@ def _load(name: str, kind: str, address: str) -> str:
 
 @dataclass(frozen=True)
 class OpCase:
-    """`instruction d, a, b, ...` and what the manual says of it, from bit patterns to bit patterns."""
+    """`instruction d, a, b, ...` and its definition in the manual, from codes to codes."""
 
     instruction: str
     sources: tuple[str, ...]
     result: str
-    reference: Callable[..., int | None]  # None: the manual leaves it open
-    ulps: int = 0  # how far an approximate instruction may be off
+    reference: Callable[..., int | None]  # None where the manual leaves the result open
+    ulps: int = 0  # allowed error of an approximate instruction
     suffix: str = ""  # operands after the sources, such as lop3's table
-    values: dict[int, tuple[int, ...]] | None = None  # instead of a source's edge values
-
-    def __str__(self) -> str:
-        return self.instruction + self.suffix.replace(", ", "-")
+    values: dict[int, tuple[int, ...]] | None = None  # replace the edge values of a source
 
     @property
     def opcode(self) -> str:
         return self.instruction.split(".")[0]
 
-    def inputs(self) -> list[tuple[int, ...]]:
-        """Every combination of edge values (as many as 1500 of them), and seeded random ones."""
-        rng = random.Random(str(self))
-        edges = [(self.values or {}).get(i) or edge_values(kind) for i, kind in enumerate(self.sources)]
-        rows = list(itertools.product(*edges))
-        if len(rows) > 1500:
-            rows = rng.sample(rows, 1500)
-        for _ in range(200):
-            rows.append(tuple(_random(rng, e, k) for e, k in zip(edges, self.sources, strict=True)))
-        return rows
+    def edges(self) -> list[tuple[int, ...]]:
+        return [(self.values or {}).get(i) or edge_values(kind) for i, kind in enumerate(self.sources)]
 
-    def run(self, rows: list[tuple[int, ...]]) -> list[int]:
-        names = [f"a{i}" for i in range(len(self.sources))]
-        columns = {n: (k, [row[i] for row in rows]) for i, (n, k) in enumerate(zip(names, self.sources, strict=True))}
-        operands = ", ".join(f"%{name}" for name in names)
-        return evaluate(f"{self.instruction} %d, {operands}{self.suffix};", columns, {"d": self.result})["d"]
+
+def rows_of(case: OpCase) -> list[tuple[int, ...]]:
+    """Returns the combinations of the sources' edge values, or 700 of them, and 100 seeded random ones."""
+    rng, edges = random.Random(f"{case.sources}{case.values}"), case.edges()
+    rows = list(itertools.product(*edges))
+    rows = rng.sample(rows, 700) if len(rows) > 700 else rows
+    for _ in range(100):
+        rows.append(tuple(_random(rng, e, k) for e, k in zip(edges, case.sources, strict=True)))
+    return rows
 
 
 def _random(rng: random.Random, edges: Sequence[int], kind: str) -> int:
@@ -164,28 +152,57 @@ def _random(rng: random.Random, edges: Sequence[int], kind: str) -> int:
 
 
 def edge_values(kind: str) -> tuple[int, ...]:
-    """Where things go wrong: 0, 1, -1, extremes, powers of two; for floats NaN, Inf, -0, subnormals."""
+    """Returns 0, 1, -1, extremes and powers of two; of floats also NaN, Inf, -0 and subnormal numbers."""
     if kind == "pred":
         return (0, 1)
     bits = width(kind)
-    if kind[0] == "f":
-        return tuple(to_bits(v, kind) for v in _float_edges(kind)) + (1, (1 << bits - 1) | 3)
+    if kind.endswith("x2"):
+        halves = edge_values(kind[:-2])
+        return tuple(low | high << bits // 2 for low, high in zip(halves, halves[5:] + halves[:5], strict=True))
+    if kind in FORMATS:
+        return tuple(encode(v, kind) for v in _float_edges(kind)) + (1, (1 << bits - 1) | 3)
     ones, top = (1 << bits) - 1, (1 << bits - 1) - 1
     return 0, 1, 2, 3, 7, ones, ones - 1, top, top + 1, top + 2, 0xA5 << bits - 8, 1 << bits // 2
 
 
 def _float_edges(kind: str) -> tuple[float, ...]:
-    _, lowest, highest = FORMATS[kind][1:]
-    precision = FORMATS[kind][1]
-    smallest, largest = 2.0**lowest, (2 - 2.0 ** (1 - precision)) * 2.0**highest
-    ordinary = (0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 3.0, 1 / 3, 1 + 2.0 ** (1 - precision))
+    form = FORMATS[kind]
+    smallest, largest = 2.0**form.lowest, decode(form.largest, kind)
+    ordinary = (0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 3.0, 1 / 3, 1 + 2.0**-form.fraction_bits)
     return (*ordinary, smallest, -smallest, largest, -largest, math.inf, -math.inf, math.nan)
 
 
-def check(case: OpCase) -> None:
-    rows = case.inputs()
-    found = case.run(rows)
-    for row, got in zip(rows, found, strict=True):
+def check(cases: Sequence[OpCase]) -> None:
+    """Compare instructions with their definitions: on a row per lane, and on a row that is the same in all lanes.
+
+    The machine holds the latter as single numbers. Instructions that read the same rows are executed by one kernel.
+    """
+    groups: dict[str, list[OpCase]] = {}
+    for case in cases:
+        groups.setdefault(f"{case.sources}{case.values}", []).append(case)
+    for group in groups.values():
+        rows, sources = rows_of(group[0]), group[0].sources
+        columns = {f"a{i}": (kind, [row[i] for row in rows]) for i, kind in enumerate(sources)}
+        operands = ", ".join(f"%{name}" for name in columns)
+        code = "\n".join(f"{case.instruction} %d{i}, {operands}{case.suffix};" for i, case in enumerate(group))
+        outputs = {f"d{i}": case.result for i, case in enumerate(group)}
+        alike = rows[len(rows) // 3]
+        constants = "\n".join(_constant(f"a{i}", kind, alike[i]) for i, kind in enumerate(sources))
+        for some, results in (
+            (rows, evaluate(code, columns, outputs)),
+            ([alike], evaluate(f"{constants}\n{code}", {"lane_number": ("b32", [0])}, outputs)),
+        ):
+            for case, column in zip(group, results.values(), strict=True):
+                _compare(case, some, column)
+
+
+def _constant(name: str, kind: str, value: int) -> str:
+    setting = "setp.ne.u32 %{}, {}, 0;" if kind == "pred" else f"mov.b{max(16, width(kind))} %{{}}, {{:#x}};"
+    return _declaration(name, kind) + setting.format(name, value)
+
+
+def _compare(case: OpCase, rows: Sequence[tuple[int, ...]], results: Sequence[int]) -> None:
+    for row, got in zip(rows, results, strict=True):
         want = case.reference(*row)
         assert want is None or same(got, want, case.result, case.ulps), (
             f"{case.instruction}{case.suffix} of {[hex(v) for v in row]} is {got:#x}, the manual says {want:#x}"
@@ -193,8 +210,11 @@ def check(case: OpCase) -> None:
 
 
 def same(got: int, want: int, kind: str, ulps: int = 0) -> bool:
-    if kind[0] != "f":
+    """Return whether two results are equal: any NaN of f16, f32 and f64 is as good as another."""
+    if kind == "f16x2":
+        return same(got & 0xFFFF, want & 0xFFFF, "f16") and same(got >> 16, want >> 16, "f16")
+    if kind not in ("f16", "f32", "f64"):
         return got == want
-    if math.isnan(value := from_bits(want, kind)):
-        return math.isnan(from_bits(got, kind))
-    return got == want or (ulps > 0 and math.isfinite(value) and abs(got - want) <= ulps)
+    if math.isnan(value := decode(want, kind)):
+        return math.isnan(decode(got, kind))
+    return got == want or (math.isfinite(value) and abs(got - want) <= ulps)

@@ -11,7 +11,7 @@ import torch
 from gemm_ref import ptx
 from gemm_ref.ptx.text.dtypes import per_lane
 from tests.ptx.harness import bits_of, covers, run_kernel, words
-from tests.ptx.ieee import from_bits, signed, to_bits, width
+from tests.ptx.ieee import decode, encode, signed, width
 
 REGISTERS = """.reg .b64 %rd<20>; .reg .b32 %r<20>; .reg .f32 %f<9>; .reg .b16 %h<9>; .reg .pred %p<9>;
 mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1];
@@ -94,7 +94,7 @@ st.global.v2.u32 [%rd0], {{%r8, %r3}};"""
 def _update(name: str, kind: str, old: int, new: int, new2: int) -> int:
     bits = width(kind)
     if kind[0] == "f":
-        return to_bits(from_bits(old, kind) + from_bits(new, kind), kind)
+        return encode(decode(old, kind) + decode(new, kind), kind)
     a, b = (signed(v, bits) if kind[0] == "s" else v for v in (old, new))
     result = {"add": a + b, "min": min(a, b), "max": max(a, b), "and": a & b, "or": a | b, "xor": a ^ b, "exch": b}
     if name in ("inc", "dec"):  # PTX ISA, 9.7.13.5: up to the operand, or down from it, and round
@@ -113,9 +113,9 @@ def _update(name: str, kind: str, old: int, new: int, new2: int) -> int:
 def test_atomics_at_one_place_follow_each_other_in_lane_order(space, name, kind):
     bits, lanes = width(kind), 40
     rng = random.Random(f"{space}{name}{kind}")
-    start = [to_bits(1.5, kind) if kind[0] == "f" else 3 for _ in range(4)]
+    start = [encode(1.5, kind) if kind[0] == "f" else 3 for _ in range(4)]
     values = [
-        to_bits(rng.uniform(-9, 9), kind) if kind[0] == "f" else rng.choice([3, 1, 5, rng.getrandbits(bits)])
+        encode(rng.uniform(-9, 9), kind) if kind[0] == "f" else rng.choice([3, 1, 5, rng.getrandbits(bits)])
         for _ in range(lanes)
     ]
     memory, out, source = words(start, bits), words([0] * lanes, bits), words(values, bits)

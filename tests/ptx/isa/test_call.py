@@ -1,26 +1,17 @@
-"""Calls, as nvcc compiles them (calls.cu): what functions are given and give back, recursion, and the runtime's."""
+"""Calls, as nvcc compiles them (features.cu): what functions are given and give back, recursion, and the runtime's."""
 
 from __future__ import annotations
-
-import functools
-from pathlib import Path
 
 import pytest
 import torch
 
-from cuda_kernels import source
 from gemm_ref import ptx
 from gemm_ref.launch import Launch
 from gemm_ref.ptx.core.events import Observer
 from tests.ptx.harness import covers
+from tests.ptx.isa.test_features import text
 
-SOURCE = Path(__file__).with_name("calls.cu")
 LANES = 40  # a warp, and a part of one
-
-
-@functools.cache
-def text() -> str:
-    return source.compile_ptx(SOURCE.read_text(encoding="utf-8"), SOURCE.name)[0]
 
 
 def run(name: str, *arguments: ptx.Struct, first: int = 0, observers: tuple[Observer, ...] = ()) -> list[int]:
@@ -106,10 +97,10 @@ def test_threads_print_in_their_order(capsys):
         (
             "asserts",
             ptx.AssertFailed,
-            r'calls.cu:\d+: assert\(threadIdx.x < 5 && "small"\) fails for .*thread \(5, 0, 0\)',
+            r'features.cu:\d+: assert\(threadIdx.x < 5 && "small"\) fails for .*thread \(5, 0, 0\)',
         ),
-        ("endless", ptx.MemoryFault, r"calls.cu:\d+: .*a thread's stack ends"),
-        ("no_function", ptx.MemoryFault, r"calls.cu:\d+: "),
+        ("endless", ptx.MemoryFault, r"features.cu:\d+: .*a thread's stack ends"),
+        ("no_function", ptx.MemoryFault, r"features.cu:\d+: "),
     ],
 )
 def test_a_fault_names_its_line(name, error, message):

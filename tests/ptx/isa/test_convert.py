@@ -1,18 +1,21 @@
-"""`cvt`, `setp`, `mov`, `cvta` and `createpolicy` against the PTX manual, and that every opcode has such a test."""
+"""`cvt`, `set`, `setp`, `mov`, `cvta` and `createpolicy` against the PTX manual and the formats' definitions."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 import pytest
 
 from tests.ptx.harness import OpCase, bits_of, check, covers, edge_values, evaluate, run_kernel, words
-from tests.ptx.ieee import from_bits, number, rounded, to_bits, width
+from tests.ptx.ieee import FORMATS, ROUND, decode, encode, number, width
 
+MODES = ("rn", "rz", "rm", "rp")
 INTEGERS = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")
-ROUND = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
+FLOATS = ("f16", "f32", "f64")
 
 
 def limits(kind: str) -> tuple[int, int]:
@@ -20,82 +23,134 @@ def limits(kind: str) -> tuple[int, int]:
     return (-half, half - 1) if kind[0] == "s" else (0, 2 * half - 1)
 
 
+def clamp(value: int, kind: str) -> int:
+    return min(max(value, limits(kind)[0]), limits(kind)[1])
+
+
 def register_of(kind: str) -> int:
-    """Bits of the narrowest register that holds a type."""
+    """Returns the bits of the narrowest register that holds a type."""
     return max(16, width(kind))
 
 
-def between_integers(to: str, source: str, saturate: bool) -> OpCase:
-    def function(a: int) -> int:
-        value = number(a, source)
-        if saturate:
-            value = min(max(value, limits(to)[0]), limits(to)[1])
-        # a narrow result is extended to its register by its own sign
-        return number(value, to) & (1 << register_of(to)) - 1
+def to_register(value: int, kind: str) -> int:
+    """Returns an integer as its register holds it: extended by its own sign."""
+    return number(value, kind) & (1 << register_of(kind)) - 1
 
-    return OpCase(f"cvt{'.sat' if saturate else ''}.{to}.{source}", (source,), f"b{register_of(to)}", function)
+
+# --- between integers and floats -----------------------------------------------------------------------------
+
+
+def between_integers(to: str, source: str, saturates: bool) -> OpCase:
+    def reference(a: int) -> int:
+        value = number(a, source)
+        return to_register(clamp(value, to) if saturates else value, to)
+
+    return OpCase(f"cvt{'.sat' if saturates else ''}.{to}.{source}", (source,), f"b{register_of(to)}", reference)
 
 
 def to_integer(to: str, source: str, mode: str) -> OpCase:
-    low, high = limits(to)
-
-    def function(a: int) -> int:
-        value = from_bits(a, source)
+    def reference(a: int) -> int:
+        value = decode(a, source)
         if math.isnan(value):
-            whole = 1 << width(to) - 1 if source == "f64" or width(to) == 64 else 0
-        elif math.isinf(value):
-            whole = high if value > 0 else low
-        else:
-            whole = min(max(ROUND[mode](value), low), high)
-        return number(whole, to) & (1 << register_of(to)) - 1
+            return to_register(1 << width(to) - 1 if "64" in to + source else 0, to)
+        if math.isinf(value):
+            return to_register(limits(to)[value > 0], to)
+        return to_register(clamp(ROUND[mode](Fraction(value)), to), to)
 
     edges = [2.0**n + d for n in (0, 7, 8, 15, 16, 31, 32, 63, 64) for d in (-1.5, -1, -0.5, 0, 0.5, 1)]
-    values = {0: (*edge_values(source), *(to_bits(s * v, source) for v in edges for s in (1, -1)))}
-    return OpCase(f"cvt.{mode}.{to}.{source}", (source,), f"b{register_of(to)}", function, values=values)
+    values = {0: (*edge_values(source), *(encode(s * v, source) for v in edges for s in (1, -1)))}
+    return OpCase(f"cvt.{mode}i.{to}.{source}", (source,), f"b{register_of(to)}", reference, values=values)
 
 
-def from_integer(to: str, source: str) -> OpCase:
-    return OpCase(f"cvt.rn.{to}.{source}", (source,), to, lambda a: rounded(Fraction(number(a, source)), to))
-
-
-def between_floats(to: str, source: str) -> OpCase:
-    name = f"cvt{'.rn' if width(to) < width(source) else ''}.{to}.{source}"
+def between_floats(to: str, source: str, mode: str) -> OpCase:
+    name = f"cvt.{mode}.{to}.{source}" if width(to) < width(source) else f"cvt.{to}.{source}"
     ties = (0x3FF0000010000000, 0x3FF0000030000000, 0x3FF0000010000001, 0x380FFFFFF0000000, 0x47EFFFFFF0000000)
     values = {0: edge_values(source) + (ties if source == "f64" else ())}
-    return OpCase(name, (source,), to, lambda a: to_bits(from_bits(a, source), to), values=values)
+    return OpCase(name, (source,), to, lambda a: encode(decode(a, source), to, mode), values=values)
 
 
-def integral(kind: str, mode: str) -> OpCase:
-    def function(a: int) -> int:
-        value = from_bits(a, kind)
-        if not math.isfinite(value):
-            return a
-        return to_bits(math.copysign(float(ROUND[mode](value)), value), kind)
+def to_integral(kind: str, mode: str) -> OpCase:
+    def reference(a: int) -> int:
+        value = decode(a, kind)
+        return encode(math.copysign(ROUND[mode](Fraction(value)), value), kind) if math.isfinite(value) else a
 
-    return OpCase(f"cvt.{mode}.{kind}.{kind}", (kind,), kind, function)
+    return OpCase(f"cvt.{mode}i.{kind}.{kind}", (kind,), kind, reference)
 
 
 def saturated(a: int) -> int | None:
-    value = from_bits(a, "f32")
+    value = decode(a, "f32")
     if value == 0 and math.copysign(1, value) < 0:
-        return None  # the manual says no sign for it
-    return to_bits(0.0 if math.isnan(value) else min(max(value, 0.0), 1.0), "f32")
+        return None  # the manual does not say its sign
+    return encode(0.0 if math.isnan(value) else min(max(value, 0.0), 1.0), "f32")
 
 
-CVT = [
-    *(between_integers(to, source, s) for to in INTEGERS for source in INTEGERS for s in (False, True)),
-    *(to_integer(to, f, mode) for to in INTEGERS for f in ("f16", "f32", "f64") for mode in ROUND),
-    *(from_integer(f, source) for f in ("f16", "f32", "f64") for source in INTEGERS),
-    *(between_floats(to, s) for to in ("f16", "f32", "f64") for s in ("f16", "f32", "f64") if to != s),
-    *(integral(f, mode) for f in ("f32", "f64") for mode in ROUND),
+WIDE = [
+    *(between_integers(*case) for case in itertools.product(INTEGERS, INTEGERS, (False, True))),
+    *(to_integer(*case) for case in itertools.product(INTEGERS, (*FLOATS, "bf16"), MODES)),
+    *(
+        OpCase(f"cvt.{mode}.{to}.{k}", (k,), to, lambda a, k=k, to=to, m=mode: encode(Fraction(number(a, k)), to, m))
+        for to, k, mode in itertools.product((*FLOATS, "bf16"), INTEGERS, MODES)
+    ),
+    *(between_floats(*kinds, mode) for kinds in itertools.permutations(FLOATS, 2) for mode in MODES),
+    *(to_integral(kind, mode) for kind in FLOATS for mode in MODES),
     OpCase("cvt.sat.f32.f32", ("f32",), "f32", saturated),
+]
+
+# --- to and from narrow formats ------------------------------------------------------------------------------
+
+
+def _ties(kind: str) -> tuple[int, ...]:
+    """Returns numbers of a format, half-way points between neighbours, and a little beside those, as fp32."""
+    top = FORMATS[kind].largest
+    found = []
+    for code in sorted({0, 1, 2, 3, 7, 8, 9, top // 3, top // 2, top // 2 + 1, *range(top - 3, top + 1)}):
+        unread = FORMATS[kind].unread_bits
+        here, there = (Fraction(decode(each << unread, kind)) for each in (code, min(code + 1, top)))
+        middle = (here + there) / 2 if code < top else here * Fraction(17, 16)
+        found += [encode(here, "f32"), encode(middle, "f32")]
+    beside = [bits + off for bits in found for off in (-1, 0, 1) if bits + off >= 0]
+    return tuple(dict.fromkeys(bits | sign for bits in beside for sign in (0, 1 << 31)))
+
+
+def narrowed(to: str, mode: str, name: str = "") -> OpCase:
+    bits = register_of(to) if to != "tf32" else 32
+    values = {0: edge_values("f32") + _ties(to)}
+    return OpCase(
+        name or f"cvt.{mode}.{to}.f32",
+        ("f32",),
+        f"b{bits}",
+        lambda a: encode(decode(a, "f32"), to, mode),
+        values=values,
+    )
+
+
+def narrowed_pair(to: str, mode: str = "rn", satfinite: bool = False) -> OpCase:
+    """Returns the conversion of two numbers, of which the first goes into the upper half."""
+    bits = width(to)
+
+    def reference(*sources: int) -> int:
+        high, low = (encode(decode(a, "f32"), to, mode, clamp=satfinite) for a in sources)
+        return high << bits | low
+
+    values = dict.fromkeys((0, 1), edge_values("f32") + _ties(to)[::3])
+    result = "f16x2" if to == "f16" else f"b{2 * bits}"  # NumPy keeps a NaN's payload
+    name = f"cvt.{mode}{'.satfinite' if satfinite else ''}.{to}x2.f32"
+    return OpCase(name, ("f32", "f32"), result, reference, values=values)
+
+
+NARROW = [
+    *(narrowed("bf16", mode) for mode in ("rn", "rz")),
+    *(narrowed("tf32", mode) for mode in ("rna", "rn", "rz")),
+    *(narrowed_pair(to, mode) for to in ("f16", "bf16") for mode in ("rn", "rz")),
+    *(narrowed_pair(to, satfinite=True) for to in ("e4m3", "e5m2")),
+    OpCase("cvt.f32.bf16", ("b16",), "f32", lambda a: a << 16),
 ]
 
 
 @covers("cvt")
-@pytest.mark.parametrize("case", CVT, ids=str)
-def test_a_conversion_rounds_and_clamps_as_the_manual_says(case):
-    check(case)
+@pytest.mark.parametrize("result", dict.fromkeys(case.instruction.split(".")[-2] for case in WIDE + NARROW))
+def test_a_conversion_rounds_and_clamps_as_the_manual_says(result):
+    check([case for case in WIDE + NARROW if case.instruction.split(".")[-2] == result])
 
 
 @covers("cvt")
@@ -106,40 +161,83 @@ def test_a_conversion_reads_the_low_part_of_a_wide_register():
     assert found == {"d": [0x48, 0xFFFFFF80], "e": [0x2348, 0xEF80]}
 
 
-# --- setp ----------------------------------------------------------------------------------------------------
+@covers("cvt")
+@pytest.mark.parametrize("kind", ["e4m3", "e5m2"])
+def test_every_pair_of_fp8_is_two_fp16_and_back(kind):
+    codes = [code | (255 - code) << 8 for code in range(256)]
+    code = f"cvt.rn.f16x2.{kind}x2 %d, %a; cvt.rn.satfinite.{kind}x2.f16x2 %e, %d;"
+    found = evaluate(code, {"a": ("b16", codes)}, {"d": "b32", "e": "b16"})
+    for pair, halves, back in zip(codes, found["d"], found["e"], strict=True):
+        for shift in (0, 8):
+            eight, half, again = pair >> shift & 255, halves >> 2 * shift & 0xFFFF, back >> shift & 255
+            value, got = decode(eight, kind), decode(half, "f16")
+            assert got == value or (math.isnan(got) and math.isnan(value))
+            assert again == (0x7F if math.isnan(value) else eight - math.isinf(value))  # infinities are clamped
+
+
+# --- comparisons ---------------------------------------------------------------------------------------------
 
 ORDER = {n: getattr(operator, n) for n in ("eq", "ne", "lt", "le", "gt", "ge")}
 UNSIGNED_ORDER = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 
 
-def comparison(name: str, kind: str):
-    def function(x: int, y: int) -> int:
-        if kind[0] != "f":
-            return int(ORDER[UNSIGNED_ORDER.get(name, name)](number(x, kind), number(y, kind)))
-        a, b = from_bits(x, kind), from_bits(y, kind)
+def comparison(name: str, kind: str) -> Callable[[int, int], bool]:
+    def function(x: int, y: int) -> bool:
+        if kind not in FORMATS:
+            return ORDER[UNSIGNED_ORDER.get(name, name)](number(x, kind), number(y, kind))
+        a, b = decode(x, kind), decode(y, kind)
         unordered = math.isnan(a) or math.isnan(b)
         if name in ("num", "nan"):
-            return int(unordered == (name == "nan"))
+            return unordered == (name == "nan")
         if unordered:
-            return int(name.endswith("u"))
-        return int(ORDER[name if name in ORDER else name[:-1]](a, b))
+            return name.endswith("u")
+        return ORDER[name.removesuffix("u")](a, b)
 
-    return OpCase(f"setp.{name}.{kind}", (kind, kind), "pred", function)
-
-
-SETP = [
-    *(comparison(name, kind) for kind in ("u16", "s16", "u32", "s32", "u64", "s64") for name in ORDER),
-    *(comparison(name, kind) for kind in ("u16", "u32", "u64") for name in UNSIGNED_ORDER),
-    *(comparison(name, kind) for kind in ("b16", "b32", "b64") for name in ("eq", "ne")),
-    *(comparison(n + u, kind) for kind in ("f16", "f32", "f64") for n in ORDER for u in ("", "u")),
-    *(comparison(name, kind) for kind in ("f16", "f32", "f64") for name in ("num", "nan")),
-]
+    return function
 
 
-@covers("setp")
-@pytest.mark.parametrize("case", SETP, ids=str)
-def test_a_comparison(case):
-    check(case)
+def comparisons() -> Iterator[tuple[str, str]]:
+    """Yields every comparison with the types that have it."""
+    yield from itertools.product(ORDER, INTEGERS[2:])
+    yield from itertools.product(UNSIGNED_ORDER, ("u16", "u32", "u64"))
+    yield from itertools.product(("eq", "ne"), ("b16", "b32", "b64"))
+    yield from itertools.product((*ORDER, *(name + "u" for name in ORDER), "num", "nan"), (*FLOATS, "bf16"))
+
+
+SETP = [OpCase(f"setp.{name}.{kind}", (kind, kind), "pred", comparison(name, kind)) for name, kind in comparisons()]
+TRUE = {
+    ("lt", "u32", "f32"): 0xFFFFFFFF,
+    ("ge", "f32", "s32"): 0x3F800000,
+    ("eq", "f16", "f16"): 0x3C00,
+    ("gtu", "bf16", "bf16"): 0x3F80,
+}
+
+
+def comparison_value(name: str, to: str, kind: str) -> OpCase:
+    compare = comparison(name, kind)
+    return OpCase(f"set.{name}.{to}.{kind}", (kind, kind), to, lambda *codes: TRUE[name, to, kind] * compare(*codes))
+
+
+def in_halves(form: OpCase, to: str) -> OpCase:
+    """Returns `set` of two halves, each by itself; `to` is a pair of the format, or a mask for each half."""
+    _, name, _, kind = form.instruction.split(".")
+    true = 0xFFFF if to == "u32" else TRUE["eq", "f16", "f16"] if kind == "f16" else TRUE["gtu", "bf16", "bf16"]
+
+    def reference(a: int, b: int) -> int:
+        low, high = (bool(form.reference(a >> shift & 0xFFFF, b >> shift & 0xFFFF)) for shift in (0, 16))
+        return low * true | high * true << 16
+
+    return OpCase(f"set.{name}.{to}.{kind}x2", (kind + "x2",) * 2, "b32", reference)
+
+
+SINGLE = [comparison_value(*form) for form in TRUE]
+SET = SINGLE + [in_halves(form, to) for form in SINGLE[2:] for to in ("u32", form.sources[0] + "x2")]
+
+
+@covers("setp", "set")
+@pytest.mark.parametrize("kind", dict.fromkeys(case.sources[0] for case in SETP + SET))
+def test_a_comparison(kind):
+    check([case for case in SETP + SET if case.sources[0] == kind])
 
 
 @covers("setp")
@@ -163,11 +261,8 @@ def test_a_comparison_combined_with_a_predicate_has_two_results(combine, negated
 @covers("mov")
 @pytest.mark.parametrize("kind", ["b16", "u16", "s16", "b32", "u32", "s32", "b64", "u64", "s64", "f32", "f64", "pred"])
 def test_a_move_keeps_every_bit(kind):
-    check(OpCase(f"mov.{kind}", (kind,), kind, lambda a: a) if kind[0] != "f" else _bitwise_move(kind))
-
-
-def _bitwise_move(kind: str) -> OpCase:
-    return OpCase(f"mov.{kind}", (f"b{width(kind)}",), f"b{width(kind)}", lambda a: a, values={0: edge_values(kind)})
+    bits = kind if kind == "pred" else f"b{width(kind)}"  # also of a NaN
+    check([OpCase(f"mov.{kind}", (bits,), bits, lambda a: a, values={0: edge_values(kind)})])
 
 
 @covers("mov")
@@ -200,8 +295,10 @@ ld.param.u64 %rd6, [p0]; cvta.to.global.u64 %rd6, %rd6; add.u64 %rd6, %rd6, %rd1
 
 
 @covers("createpolicy", "membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol")
+@covers("discard", "applypriority", "brkpt", "pmevent")
 def test_hints_and_fences_change_no_value():
     code = """.reg .b64 %p0x; createpolicy.fractional.L2::evict_last.b64 %p0x, 1.0;
 membar.gl; fence.acq_rel.gpu; fence.proxy.async; nanosleep.u32 100; griddepcontrol.wait;
-prefetch.global.L2 [%at0]; prefetchu.L1 [%at0]; mov.b32 %d, %a;"""
+prefetch.global.L2 [%in]; prefetchu.L1 [%in]; discard.global.L2 [%in], 128; pmevent 1; brkpt;
+applypriority.global.L2::evict_normal [%in], 128; mov.b32 %d, %a;"""
     assert evaluate(code, {"a": ("b32", [1, 2, 3])}, {"d": "b32"}) == {"d": [1, 2, 3]}

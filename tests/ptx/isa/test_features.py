@@ -1,8 +1,7 @@
-"""Features of the language, a kernel each in features.cu that checks itself: what the reference GPU runs at all."""
+"""Libraries of CUDA, a kernel per feature in features.cu that checks itself."""
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,24 +9,22 @@ from pathlib import Path
 import pytest
 import torch
 
-from cuda_kernels import source
 from gemm_ref import ptx
 from gemm_ref.launch import Launch
-from tests.ptx.harness import covers
+from tests.ptx.harness import compiled, covers
 
 SOURCE = Path(__file__).with_name("features.cu")
-NAMES = re.findall(r"^(?:FEATURE|INTEGERS)\((\w+)[,)]", SOURCE.read_text(encoding="utf-8"), re.M)
+NAMES = re.findall(r"^FEATURE\((\w+)\)", SOURCE.read_text(encoding="utf-8"), re.M)
 LANES = 64
 NUMBERS = torch.tensor([0.5, 2, 3, -1.25, 0.75, 100, 1e-3, 7])
 WHOLE = torch.tensor([3, -5, 1000, 0x12345678, 40, 7, 0, 1], dtype=torch.int32)
 
 
-@functools.cache
 def text() -> str:
-    return source.compile_ptx(SOURCE.read_text(encoding="utf-8"), SOURCE.name)[0]
+    return compiled(SOURCE)
 
 
-@covers("match", "movmatrix", "isspacep", "discard", "applypriority", "brkpt", "pmevent")
+@covers("match", "movmatrix", "isspacep")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_feature_works(name):
     assert run(name) == [1] * LANES

@@ -6,15 +6,14 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from gemm_ref import ptx
 from tests.ptx.harness import bits_of, covers, kernel_text, run_kernel, words
-from tests.ptx.ieee import from_bits, rounded, to_bits
-from tests.ptx.plain_sums import hopper, value_of
+from tests.ptx.ieee import decode, encode, fma, number, width
+from tests.ptx.plain_sums import hopper
 
 WARPS = 2
 
@@ -32,14 +31,21 @@ class Form:
     bits: int
     a: Callable[[int, int, int], tuple[int, int]]  # (g, t, i) -> (row, column) of A
     b: Callable[[int, int, int], tuple[int, int]]  # the same of B
+    rows: int = 16
 
 
 def c_place(g: int, t: int, i: int) -> tuple[int, int]:
     return (g if i < 2 else g + 8), t * 2 + (i & 1)
 
 
+def words_k8(bits: int) -> Form:
+    """Returns the form in which an element fills a register, or two."""
+    return Form(8, bits, lambda g, t, i: (g + 8 * (i in (1, 3)), t + 4 * (i > 1)), lambda g, t, i: ((t, t + 4)[i], g))
+
+
 TF32_K4 = Form(4, 32, lambda g, t, i: ((g, g + 8)[i], t), lambda g, t, i: (t, g))
-TF32_K8 = Form(8, 32, lambda g, t, i: (g + 8 * (i in (1, 3)), t + 4 * (i > 1)), lambda g, t, i: ((t, t + 4)[i], g))
+TF32_K8, F64_K8 = words_k8(32), words_k8(64)
+F64_K4 = Form(4, 64, lambda g, t, i: (g, t), lambda g, t, i: (t, g), rows=8)
 HALF_K8 = Form(8, 16, lambda g, t, i: (g + 8 * (i > 1), t * 2 + (i & 1)), lambda g, t, i: (t * 2 + (i & 1), g))
 HALF_K16 = Form(
     16,
@@ -47,6 +53,7 @@ HALF_K16 = Form(
     lambda g, t, i: (g if 0 <= i < 2 or 4 <= i < 6 else g + 8, t * 2 + (i & 1) + (0 if i < 4 else 8)),
     lambda g, t, i: (t * 2 + (i & 1) + (0 if i < 2 else 8), g),
 )
+BYTE_K16 = Form(16, 8, lambda g, t, i: (g if i < 4 else g + 8, t * 4 + (i & 3)), lambda g, t, i: (t * 4 + (i & 3), g))
 BYTE_K32 = Form(
     32,
     8,
@@ -57,65 +64,67 @@ CASES = [
     *((TF32_K4, "tf32", "tf32", "f32"), (TF32_K8, "tf32", "tf32", "f32")),
     *((form, kind, kind, "f32") for form in (HALF_K8, HALF_K16) for kind in ("f16", "bf16")),
     *((form, "f16", "f16", "f16") for form in (HALF_K8, HALF_K16)),
-    *((BYTE_K32, a, b, "f32") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")),
+    *((BYTE_K32, a, b, "f32") for a, b in (("e4m3", "e4m3"), ("e4m3", "e5m2"), ("e5m2", "e4m3"))),
     (BYTE_K32, "e4m3", "e4m3", "f16"),
+    *((form, a, b, "s32") for form in (BYTE_K16, BYTE_K32) for a, b in (("s8", "u8"), ("u8", "s8"))),
+    *((F64_K4, "f64", "f64", "f64"), (F64_K8, "f64", "f64", "f64")),
 ]
 IDS = [f"k{form.k}-{a}-{b}-{to}" for form, a, b, to in CASES]
 
-# --- numbers -------------------------------------------------------------------------------------------------
-
 
 def some_code(rng: random.Random, kind: str) -> int:
-    """A number of middling size, whose products and their sums have no more bits than a float64."""
-    if kind in ("e4m3", "e5m2"):
-        while not math.isfinite(value_of(code := rng.getrandbits(8), kind)):
-            pass
-        return code
-    code = to_bits(rng.uniform(-1, 1) * 2.0 ** rng.randint(-4, 4), "f16" if kind == "f16" else "f32")
-    return {"f16": code, "bf16": code >> 16, "tf32": code & ~0x1FFF | rng.getrandbits(13)}[kind]
+    """Returns a number of middling size, any finite one of 8 bits, or any integer; tf32 has bits that are not read."""
+    if width(kind) == 8 or kind == "s32":
+        code = rng.getrandbits(width(kind))
+        return code if kind[0] in "su" or math.isfinite(decode(code, kind)) else 1
+    code = encode(rng.uniform(-1, 1) * 2.0 ** rng.randint(-4, 4), kind)
+    return code | rng.getrandbits(13) if kind == "tf32" else code
 
 
 def packed(codes: list[int], bits: int) -> list[int]:
-    """Elements into 32-bit registers, the first lowest: the manual's order."""
-    per = 32 // bits
+    """Returns the registers of these elements, the first lowest: the manual's order."""
+    per = max(32 // bits, 1)
     return [sum(code << bits * i for i, code in enumerate(codes[at : at + per])) for at in range(0, len(codes), per)]
 
 
-def multiply(form: Form, kinds: tuple[str, str, str], a: np.ndarray, b: np.ndarray, c: np.ndarray) -> list[list[int]]:
-    """Run one mma in each warp on matrices of codes (warps, rows, columns); the bits of D by lane."""
-    (kind_a, kind_b, to), per = kinds, 32 // form.bits
-    counts = [16 * form.k // 32 // per, 8 * form.k // 32 // per, 4 if to == "f32" else 2]
-    tables: list[list[int]] = [[], [], []]
-    for warp in range(len(a)):
-        for lane in range(32):
-            g, t = divmod(lane, 4)
-            tables[0] += packed([int(a[warp][form.a(g, t, i)]) for i in range(counts[0] * per)], form.bits)
-            tables[1] += packed([int(b[warp][form.b(g, t, i)]) for i in range(counts[1] * per)], form.bits)
-            tables[2] += packed([int(c[warp][c_place(g, t, i)]) for i in range(4)], 32 if to == "f32" else 16)
-    body, names = [".reg .b64 %rd<9>; .reg .b32 %r<40>; mov.u32 %r39, %tid.x;"], []
-    for operand, count in enumerate(counts):
-        body.append(f"ld.param.u64 %rd0, [p{operand}]; mul.wide.u32 %rd1, %r39, {4 * count}; add.u64 %rd0, %rd0, %rd1;")
-        mine = [f"%r{10 * operand + i}" for i in range(count)]
-        body += [f"ld.global.u32 {register}, [%rd0+{4 * i}];" for i, register in enumerate(mine)]
+def multiply(
+    form: Form, kinds: tuple[str, str, str], a: np.ndarray, b: np.ndarray, c: np.ndarray, modifier: str = ""
+) -> dict[tuple[int, int, int], int]:
+    """Runs one mma per warp on matrices of codes (warps, rows, columns); the code of D at (warp, row, column)."""
+    (kind_a, kind_b, to), registers, sums = kinds, "%rd" if form.bits == 64 else "%r", form.rows // 4
+    places = (form.a, form.rows * form.k // 32), (form.b, 8 * form.k // 32), (c_place, sums)
+    body, names, tables = [".reg .b64 %at<2>, %rd<40>; .reg .b32 %r<40>; mov.u32 %r39, %tid.x;"], [], []
+    for operand, (matrix, (place, count)) in enumerate(zip((a, b, c), places, strict=True)):
+        bits, table = width(to) if operand == 2 else form.bits, []
+        for warp, lane in np.ndindex(len(a), 32):
+            table += packed([int(matrix[warp][place(*divmod(lane, 4), i)]) for i in range(count)], bits)
+        tables.append(words(table, max(form.bits, 32)))
+        size, own = max(form.bits, 32) // 8, len(table) // (32 * len(a))
+        body.append(f"ld.param.u64 %at0, [p{operand}]; mad.wide.u32 %at0, %r39, {size * own}, %at0;")
+        mine = [f"{registers}{10 * operand + i}" for i in range(own)]
+        body += [f"ld.global.b{8 * size} {register}, [%at0+{size * i}];" for i, register in enumerate(mine)]
         names.append("{" + ", ".join(mine) + "}")
-    shape = f"m16n8k{form.k}.row.col.{to}.{kind_a}.{kind_b}.{to}"
+    shape = f"m{form.rows}n8k{form.k}.row.col{modifier}.{to}.{kind_a}.{kind_b}.{to}"
     body.append(f"mma.sync.aligned.{shape} {names[2]}, {names[0]}, {names[1]}, {names[2]};")
-    body.append(f"ld.param.u64 %rd0, [p3]; mul.wide.u32 %rd1, %r39, {4 * counts[2]}; add.u64 %rd0, %rd0, %rd1;")
-    body += [f"st.global.u32 [%rd0+{4 * i}], %r{20 + i};" for i in range(counts[2])]
-    out = words([0] * 32 * len(a) * counts[2])
-    run_kernel("\n".join(body), [*(words(table) for table in tables), out], block=(32 * len(a), 1, 1))
-    found = bits_of(out)
+    body += [f"st.global.b{8 * size} [%at0+{size * i}], {register};" for i, register in enumerate(mine)]
+    run_kernel("\n".join(body), tables, block=(32 * len(a), 1, 1))
+    found = bits_of(tables[2])
     if to == "f16":
         found = [half for word in found for half in (word & 0xFFFF, word >> 16)]
-    return [found[4 * lane : 4 * lane + 4] for lane in range(32 * len(a))]
+    places_of_sums = ((warp, lane, i) for warp, lane, i in np.ndindex(len(a), 32, sums))
+    return {(w, *c_place(*divmod(lane, 4), i)): code for (w, lane, i), code in zip(places_of_sums, found, strict=True)}
 
 
-def check(found: list[list[int]], want: Callable[[int, int, int], int]) -> None:
-    for lane, four in enumerate(found):
-        warp, (g, t) = lane // 32, divmod(lane % 32, 4)
-        for i, got in enumerate(four):
-            row, column = c_place(g, t, i)
-            assert got == want(warp, row, column), f"D[{row}, {column}] of warp {warp}: {got:#x}"
+def total(kinds: tuple[str, str, str], a: list[int], b: list[int], c: int, modifier: str) -> int:
+    """Returns the code of a . b + c."""
+    if kinds[2] == "s32":
+        exact = number(c, "s32") + sum(number(x, kinds[0]) * number(y, kinds[1]) for x, y in zip(a, b, strict=True))
+        return (min(max(exact, -(1 << 31)), (1 << 31) - 1) if modifier else exact) & 0xFFFFFFFF
+    if kinds[2] == "f64":
+        for x, y in zip(a, b, strict=True):
+            c = fma(*(decode(code, "f64") for code in (x, y, c)), "f64")
+        return c
+    return hopper("mma", a, b, c, kinds)
 
 
 # --- tests ---------------------------------------------------------------------------------------------------
@@ -125,41 +134,25 @@ def check(found: list[list[int]], want: Callable[[int, int, int], int]) -> None:
 @pytest.mark.parametrize("form, kind_a, kind_b, to", CASES, ids=IDS)
 def test_sums_are_a_tensor_cores(form, kind_a, kind_b, to):
     rng = random.Random(f"{form.k}{kind_a}{kind_b}{to}")
-    a = np.array([some_code(rng, kind_a) for _ in range(WARPS * 16 * form.k)]).reshape(WARPS, 16, form.k)
-    b = np.array([some_code(rng, kind_b) for _ in range(WARPS * form.k * 8)]).reshape(WARPS, form.k, 8)
-    c = np.array([to_bits(rng.uniform(-8, 8), to) for _ in range(WARPS * 16 * 8)]).reshape(WARPS, 16, 8)
-
-    def want(warp: int, row: int, column: int) -> int:
-        vectors = (list(map(int, part)) for part in (a[warp, row], b[warp, :, column]))
-        return hopper("mma", *vectors, int(c[warp, row, column]), (kind_a, kind_b, to))
-
-    check(multiply(form, (kind_a, kind_b, to), a, b, c), want)
-
-
-@covers("mma")
-@pytest.mark.parametrize("kind, tiny", [("f16", 1), ("bf16", 1), ("e4m3", 1), ("e5m2", 1), ("tf32", 1 << 13)])
-def test_subnormal_elements_count(kind, tiny):
-    form = {"f16": HALF_K16, "bf16": HALF_K16, "tf32": TF32_K8}.get(kind, BYTE_K32)
-    one = {"f16": 0x3C00, "bf16": 0x3F80, "tf32": 0x3F800000, "e4m3": 0x38, "e5m2": 0x3C}[kind]
-    a, b = np.full((1, 16, form.k), tiny), np.zeros((1, form.k, 8), int)
-    b[0, 3] = one
-    want = rounded(Fraction(value_of(tiny, kind)), "f32")
-    assert want != 0
-    check(multiply(form, (kind, kind, "f32"), a, b, np.zeros((1, 16, 8), int)), lambda warp, row, column: want)
+    shapes = ((WARPS, form.rows, form.k), kind_a), ((WARPS, form.k, 8), kind_b), ((WARPS, form.rows, 8), to)
+    a, b, c = (
+        np.array([some_code(rng, kind) for _ in range(math.prod(shape))], object).reshape(shape)
+        for shape, kind in shapes
+    )
+    for modifier in ("", ".satfinite") if to == "s32" else ("",):
+        for (warp, row, column), got in multiply(form, (kind_a, kind_b, to), a, b, c, modifier).items():
+            vectors = list(a[warp, row]), list(b[warp, :, column]), c[warp, row, column]
+            assert got == total((kind_a, kind_b, to), *vectors, modifier), (warp, row, column)
 
 
 @covers("mma")
-def test_infinities_and_nan_reach_their_row_and_no_other():
+def test_special_elements_reach_their_row_and_no_other():
     a, b = np.full((1, 16, 16), 0x3C00), np.full((1, 16, 8), 0x3C00)
     a[0, 2, 5], a[0, 9, 0], a[0, 4, 1], a[0, 4, 2] = 0x7C00, 0x7E00, 0x7C00, 0xFC00  # Inf; NaN; Inf - Inf
+    a[0, 5] = [1] + [0] * 15  # a subnormal number
     found = multiply(HALF_K16, ("f16", "f16", "f32"), a, b, np.zeros((1, 16, 8), int))
-    for lane, four in enumerate(found):
-        for i, got in enumerate(four):
-            row, value = c_place(*divmod(lane, 4), i)[0], from_bits(got, "f32")
-            if row in (4, 9):
-                assert math.isnan(value)
-            else:
-                assert value == (math.inf if row == 2 else 16.0)
+    want = {2: math.inf, 4: math.nan, 5: 2.0**-24, 9: math.nan}
+    np.testing.assert_equal([decode(code, "f32") for code in found.values()], [want.get(at[1], 16.0) for at in found])
 
 
 _MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -174,7 +167,7 @@ def test_a_warp_that_takes_no_part_keeps_its_registers():
     """Registers that are the same number in all lanes, too."""
     out = words([0] * 64)
     run_kernel(ONES.replace("LEAVE", "setp.ge.u32 %p1, %r0, 32; @%p1 bra END;"), [out], block=(64, 1, 1))
-    assert [from_bits(bits, "f32") for bits in bits_of(out)] == [18.0] * 32 + [2.0] * 32
+    assert [decode(bits, "f32") for bits in bits_of(out)] == [18.0] * 32 + [2.0] * 32
 
 
 @pytest.mark.parametrize("code, threads", [("setp.ge.u32 %p1, %r0, 30; @%p1 bra END;", 64), ("", 48)])
@@ -185,7 +178,6 @@ def test_a_warp_without_all_its_lanes_is_refused(code, threads):
 
 @pytest.mark.parametrize("text, reason", [
     ("m16n8k16.row.col.f32.f16.f16.f32 {%r1, %r1}, {%r1, %r1, %r1, %r1}, {%r1, %r1}, {%r1, %r1}", "a fragment has 4"),
-    ("m16n8k16.row.col.f32.f16.f16.f32 {%r1,%r1,%r1,%r1}, {%r1, %r1}, {%r1}, {%r1,%r1,%r1,%r1}", "a fragment has 4"),
     ("m16n8k16.row.col.f16.bf16.bf16.f16 {%r1, %r1}, {%r1, %r1, %r1, %r1}, {%r1, %r1}, {%r1, %r1}", "has no mma"),
     ("m16n8k16.row.col.f32.tf32.tf32.f32 {%r1}, {%r1}, {%r1}, {%r1}", "has no mma"),
     ("m16n8k16.row.col.f32.f16.bf16.f32 {%r1}, {%r1}, {%r1}, {%r1}", "has no mma"),

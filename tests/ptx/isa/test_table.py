@@ -18,7 +18,7 @@ def _module(name: str) -> ModuleType:
 def test_every_opcode_of_the_table_has_a_test():
     for path in Path(__file__).parents[1].rglob("test_*.py"):
         importlib.import_module(f"tests.ptx.{path.parent.name}.{path.stem}")
-    cases = [c for name in ("opcodes", "floats", "integers") for c in _module(f"test_{name}").CASES]
+    cases = [case for name in ("test_floats", "test_integers") for case in _module(name).CASES]
     opcodes = {case.opcode for case in cases} | set(COVERED)
     assert opcodes == set(OPCODES)
 

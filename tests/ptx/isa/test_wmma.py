@@ -16,24 +16,33 @@ from gemm_ref.sass import tools
 from gemm_ref.sass.listing import parse
 from gemm_ref.toolchain import run_nvcc
 from tests.ptx.harness import HEADER, covers, kernel_text, run_kernel
-from tests.ptx.ieee import from_bits, to_bits
+from tests.ptx.ieee import decode, encode
 from tests.ptx.plain_sums import hopper
 
 SHAPES = {"m16n16k16": (16, 16, 16), "m32n8k16": (32, 8, 16), "m8n32k16": (8, 32, 16), "m16n16k8": (16, 16, 8)}
+SHAPES |= {"m8n8k4": (8, 8, 4)}
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "f32": torch.float32}
+DTYPES |= {"s8": torch.int8, "u8": torch.uint8, "s32": torch.int32, "f64": torch.float64}
 KINDS = [*((shape, kind) for shape in list(SHAPES)[:3] for kind in ("f16", "bf16")), ("m16n16k8", "tf32")]
-LAYOUTS = list(itertools.product(("row", "col"), repeat=3))  # of A, B, and C and D
-PAD = {"f16": 8, "bf16": 8, "tf32": 4, "f32": 4}  # elements in 16 bytes: what a stride may be longer than a row
+OTHERS = [("m16n16k16", "s8"), ("m32n8k16", "u8"), ("m8n32k16", "s8"), ("m8n8k4", "f64")]
+# Layouts of A, B, and C and D: each pair of two of them.
+LAYOUTS = [("row", "row", "row"), ("row", "col", "col"), ("col", "row", "col"), ("col", "col", "row")]
 ROOM = 4096  # bytes of shared memory for each of A, B, C and D
+UNUSED = 99  # between the rows of a matrix
+
+
+def sums_of(kind: str) -> tuple[str, ...]:
+    """Returns the types of C and D."""
+    return {"f16": ("f32", "f16"), "s8": ("s32",), "u8": ("s32",), "f64": ("f64",)}.get(kind, ("f32",))
 
 
 def count_of(which: str, shape: str, kind: str) -> int:
-    """Registers of a fragment: PTX ISA, 'Matrix Fragments for WMMA'."""
+    """Returns the number of registers of a fragment: PTX ISA, 'Matrix Fragments for WMMA'."""
     m, n, k = SHAPES[shape]
     if which in "cd":
-        return {"f32": 8, "f16": 4}[kind]
+        return {"f32": 8, "s32": 8, "f16": 4, "f64": 2}[kind]
     elements = (m if which == "a" else n) * k
-    return 8 if kind == "f16" else elements // 32 // (2 if kind == "bf16" else 1)
+    return 8 if kind == "f16" else elements // 32 // max(4 // DTYPES[kind].itemsize, 1)
 
 
 def registers(prefix: str, count: int) -> str:
@@ -45,19 +54,22 @@ def text_of(space: str) -> str:
     return "" if space == "generic" else f".{space}"
 
 
-def eighths(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """Of which sums are exact in fp32."""
+def exact_numbers(rng: np.random.Generator, kind: str, *shape: int) -> np.ndarray:
+    """Returns integers, or floats whose sums are exact in fp32."""
+    if kind[0] in "su":
+        return rng.integers(-128 * (kind[0] == "s"), 128, shape)
     return rng.integers(-64, 65, shape) / 8
 
 
 def matrix(
     numbers: Callable[..., np.ndarray], rng: np.random.Generator, rows: int, columns: int, layout: str, kind: str
 ) -> tuple[torch.Tensor, int]:
-    """Numbers in memory as the layout says, with NaN between the rows; and the stride."""
+    """Returns numbers in memory in this layout, with UNUSED between the rows, and the stride."""
     outer, inner = (rows, columns) if layout == "row" else (columns, rows)
-    stride = cdiv(inner, PAD[kind]) * PAD[kind] + PAD[kind]
-    memory = torch.full((outer, stride), float("nan"), dtype=DTYPES[kind])
-    memory[:, :inner] = torch.from_numpy(numbers(rng, outer, inner))
+    pad = 16 // DTYPES[kind].itemsize
+    stride = cdiv(inner, pad) * pad + pad
+    memory = torch.full((outer, stride), UNUSED, dtype=DTYPES[kind])
+    memory[:, :inner] = torch.from_numpy(numbers(rng, kind, outer, inner))
     return memory, stride
 
 
@@ -65,8 +77,8 @@ def plain(memory: torch.Tensor, rows: int, columns: int, layout: str) -> torch.T
     return memory.double()[:rows, :columns] if layout == "row" else memory.double().T[:rows, :columns]
 
 
-HEAD = f""".reg .b64 %rd<9>; .reg .b32 %r<9>, %a<9>, %b<9>, %c<9>, %d<9>; .reg .pred %p<2>; mov.u32 %r0, %tid.x;
-.shared .align 32 .b8 room[{4 * ROOM}];"""
+HEAD = f""".reg .b64 %rd<9>; .reg .b32 %r<9>; .reg .BITS %a<9>, %b<9>, %c<9>, %d<9>; .reg .pred %p<2>;
+.shared .align 32 .b8 room[{4 * ROOM}]; mov.u32 %r0, %tid.x;"""
 
 
 def copied(start: str, place: int, count: int, move: str) -> list[str]:
@@ -89,7 +101,7 @@ def by_hopper(kinds: tuple[str, str], *matrices: torch.Tensor) -> torch.Tensor:
     kind, to = kinds
 
     def codes(matrix: torch.Tensor, kind: str) -> list[list[int]]:
-        bits = [[to_bits(x, "f16" if kind == "f16" else "f32") for x in row] for row in matrix.tolist()]
+        bits = [[encode(x, "f16" if kind == "f16" else "f32") for x in row] for row in matrix.tolist()]
         return [[code >> 16 for code in row] for row in bits] if kind == "bf16" else bits
 
     a, b, c = (codes(*pair) for pair in zip(matrices, (kind, kind, to), strict=True))
@@ -97,11 +109,11 @@ def by_hopper(kinds: tuple[str, str], *matrices: torch.Tensor) -> torch.Tensor:
         [hopper("wmma", row, column, c[i][j], (kind, kind, to)) for j, column in enumerate(zip(*b, strict=True))]
         for i, row in enumerate(a)
     ]
-    return torch.tensor([[from_bits(code, to) for code in row] for row in sums], dtype=torch.float64)
+    return torch.tensor([[decode(code, to) for code in row] for row in sums], dtype=torch.float64)
 
 
 def product(
-    shape: str, kind: str, to: str, layouts: tuple[str, str, str], space: str, numbers=eighths, want=exactly
+    shape: str, kind: str, to: str, layouts: tuple[str, str, str], space: str, numbers=exact_numbers, want=exactly
 ) -> tuple:
     """A @ B + C by one warp, through memory of the space; and what it should be, and D's memory around it."""
     m, n, k = SHAPES[shape]
@@ -112,8 +124,11 @@ def product(
         matrix(numbers, rng, k, n, layout_b, kind),
         matrix(numbers, rng, m, n, layout_c, to),
     )
-    out = torch.full_like(c, float("nan"))
-    body = [HEAD, *(f"ld.param.u64 %rd{i}, [p{i}];" for i in range(4))]
+    out = torch.full_like(c, UNUSED)
+    body = [
+        HEAD.replace("BITS", "b64" if kind == "f64" else "b32"),
+        *(f"ld.param.u64 %rd{i}, [p{i}];" for i in range(4)),
+    ]
     if space != "global":
         for i, memory in enumerate((a, b, c, out)):
             body += copied(
@@ -122,7 +137,7 @@ def product(
             body.append(f"mov.u64 %rd{i}, room; add.u64 %rd{i}, %rd{i}, {i * ROOM};")
             body.append(f"cvta.shared.u64 %rd{i}, %rd{i};" if space == "generic" else "")
         body.append("bar.warp.sync -1;")
-    where, types = text_of(space), f"{to}.{to}" if kind == "f16" else f"f32.{kind}.{kind}.f32"
+    where, types = text_of(space), f"{to}.{to}" if kind == "f16" else f"{to}.{kind}.{kind}.{to}"
     ra, rb, rc, rd = (registers(w, count_of(w, shape, to if w in "cd" else kind)) for w in "abcd")
     body += [
         f"wmma.load.a.sync.aligned.{layout_a}.{shape}{where}.{kind} {ra}, [%rd0], {lda};",
@@ -143,14 +158,14 @@ def product(
 
 @covers("wmma")
 @pytest.mark.parametrize("space", ["global", "shared", "generic"])
-@pytest.mark.parametrize("shape, kind", KINDS)
+@pytest.mark.parametrize("shape, kind", KINDS + OTHERS)
 def test_a_product_in_every_layout(shape, kind, space):
     """Small multiples of a power of two: their sums are exact in fp32, and rounded once to fp16."""
-    for layouts in LAYOUTS if space == "shared" else (LAYOUTS[0], LAYOUTS[-1]):
-        for to in ("f32", "f16") if kind == "f16" else ("f32",):
+    for layouts in LAYOUTS if space == "shared" else LAYOUTS[2:3]:
+        for to in sums_of(kind):
             got, want, out, (outer, inner) = product(shape, kind, to, layouts, space)
             assert torch.equal(got, want), (layouts, to)
-            assert out[:, inner:].isnan().all() and len(out) == outer, "what lies between the rows was written"
+            assert (out[:, inner:] == UNUSED).all() and len(out) == outer, "something between the rows was written"
 
 
 @covers("wmma")
@@ -158,7 +173,7 @@ def test_a_product_in_every_layout(shape, kind, space):
 def test_sums_are_a_tensor_cores(shape, kind, to):
     """Of tf32 in two steps of four."""
 
-    def numbers(rng: np.random.Generator, *sizes: int) -> np.ndarray:
+    def numbers(rng: np.random.Generator, kind: str, *sizes: int) -> np.ndarray:
         cut = (rng.standard_normal(sizes) * 2.0 ** rng.integers(-8, 8, sizes)).astype(np.float32).view(np.uint32)
         return (cut & np.uint32(0xFFFFE000)).view(np.float32)  # numbers of tf32; memory holds them as its type has them
 
@@ -200,7 +215,7 @@ FORMS = [
     for shape, element in KINDS
     for which, kind in (
         *((w, element) for w in "ab"),
-        *((w, to) for w in "cd" for to in (("f32", "f16") if element == "f16" else ("f32",))),
+        *((w, to) for w in "cd" for to in sums_of(element)),
     )
     for layout in ("row", "col")
     for space in ("shared", "global", "generic")
