@@ -1,4 +1,4 @@
-"""Lanes, blocks, divergence, barriers and observers of the reference GPU, and kernels as nvcc -O3 emits them."""
+"""Lanes, blocks, divergence, barriers and observers of the reference GPU."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cuda_kernels import source
 from gemm_ref import ptx
-from gemm_ref.launch import Launch
 from gemm_ref.ptx.program import BATCH_LANES
 from tests.ptx.harness import bits_of, covers, run_kernel, words
 
@@ -167,86 +165,3 @@ cp.async.ca.shared.global [%s1], [%rd0], 4;"""
         (first + 5, "load", "global", 4, everyone, steps),
         (first + 6, "store", "global", 4, everyone, steps),
     ]
-
-
-# --- kernels from nvcc ---------------------------------------------------------------------------------------
-
-CUDA = r"""
-#include <cuda_pipeline.h>
-extern "C" __global__ void volume(const int* in, int* out, int nx, int ny, int nz) {
-    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    int z = blockIdx.z * blockDim.z + threadIdx.z;
-    if (x >= nx || y >= ny || z >= nz) return;
-    int i = (z * ny + y) * nx + x, local[8];
-    for (int j = 0; j < 8; j++) local[j] = in[i] + j * j;
-    local[in[i] & 7] = -1;
-    out[i] = local[(in[i] + x) & 7];
-}
-extern "C" __global__ void sum(const int* in, int* out, int n) {
-    __shared__ int partial[32];
-    int v = 0, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) v += in[i];
-    for (int d = 16; d; d /= 2) v += __shfl_down_sync(0xffffffff, v, d);
-    if (lane == 0) partial[warp] = v;
-    __syncthreads();
-    if (warp == 0) {
-        v = lane < blockDim.x / 32 ? partial[lane] : 0;
-        for (int d = 16; d; d /= 2) v += __shfl_xor_sync(0xffffffff, v, d);
-        if (lane == 0) atomicAdd(out, v);
-    }
-}
-extern "C" __global__ void copy4(const float* in, float* out, int n) {
-    int i = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
-    if (i + 3 < n) *(float4*)(out + i) = *(const float4*)(in + i);
-    else for (; i < n; i++) out[i] = in[i];
-}
-extern "C" __global__ void window(const float* in, float* out, int tiles) {
-    extern __shared__ float buffer[];
-    int t = threadIdx.x, size = blockDim.x;
-    __pipeline_memcpy_async(&buffer[t], &in[t], 4);
-    __pipeline_commit();
-    for (int tile = 0; tile < tiles; tile++) {
-        if (tile + 1 < tiles)
-            __pipeline_memcpy_async(&buffer[(tile + 1) % 2 * size + t], &in[(tile + 1) * size + t], 4);
-        __pipeline_commit();
-        __pipeline_wait_prior(1);
-        __syncthreads();
-        out[tile * size + t] = buffer[tile % 2 * size + (size - 1 - t)];
-        __syncthreads();
-    }
-}
-"""
-
-
-@pytest.fixture(scope="module")
-def compiled() -> str:
-    return source.compile_ptx(CUDA, "kernels.cu", flags=("-O3", "-lineinfo"))[0]
-
-
-def test_nvcc_three_dimensions_and_a_local_array(compiled):
-    nx, ny, nz = 13, 7, 5
-    values = torch.randint(0, 1000, (nz, ny, nx), dtype=torch.int32)
-    out = torch.zeros_like(values)
-    ptx.run(ptx.load(compiled, "volume"), Launch((2, 2, 2), (8, 4, 4)), [values, out, nx, ny, nz])
-    index = (values + torch.arange(nx, dtype=torch.int32)) & 7
-    assert torch.equal(out, torch.where(index == (values & 7), -1, values + index * index).int())
-
-
-@pytest.mark.parametrize("blocks, threads, n", [(1, 32, 5), (3, 128, 1000), (300, 256, 100_000)])
-def test_nvcc_grid_stride_loop_shuffles_and_atomics(compiled, blocks, threads, n):
-    values, total = torch.randint(-100, 100, (n,), dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
-    ptx.run(ptx.load(compiled, "sum"), Launch((blocks, 1, 1), (threads, 1, 1)), [values, total, n])
-    assert int(total) == int(values.sum())
-
-
-@pytest.mark.parametrize("n", [1, 3, 4, 127, 130, 512])
-def test_nvcc_float4_with_a_ragged_tail(compiled, n):
-    values, out = torch.randn(n), torch.full((n,), torch.nan)
-    ptx.run(ptx.load(compiled, "copy4"), Launch((4, 1, 1), (32, 1, 1)), [values, out, n])
-    assert torch.equal(values, out)
-
-
-def test_nvcc_async_double_buffer_in_dynamic_shared_memory(compiled):
-    values, out = torch.randn(5, 64), torch.zeros(5, 64)
-    ptx.run(ptx.load(compiled, "window"), Launch((1, 1, 1), (64, 1, 1), 2 * 64 * 4), [values, out, 5])
-    assert torch.equal(out, values.flip(1))

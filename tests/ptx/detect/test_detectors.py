@@ -12,8 +12,7 @@ import cuda_kernels
 import gemm_ref
 from gemm_ref import Launch, ptx
 from gemm_ref.ptx.detect.finding import APART, EARLY, ENDED, KINDS, MISSED, MIXED, RACE, SKIPPED, TWICE, UNWRITTEN
-from tests.cuda_kernels.test_pitfalls import compile_ptx
-from tests.ptx.harness import run_kernel, words
+from tests.ptx.harness import compiled, run_kernel, words
 
 SOURCE = Path(__file__).with_name("faults.cu")
 THREADS, BLOCKS = 64, 2
@@ -51,9 +50,8 @@ FAULTS = {
 KERNELS = tuple(dict.fromkeys(kernel for kernel, _ in FAULTS))
 
 
-@functools.cache
 def text() -> str:
-    return compile_ptx(SOURCE)
+    return compiled(SOURCE)
 
 
 @functools.cache

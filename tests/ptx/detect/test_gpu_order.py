@@ -1,30 +1,19 @@
-"""Order between blocks on tiny kernels (blocks.cu): what makes it, and a race wherever a part of it is missing."""
+"""Order between blocks on tiny kernels (faults.cu): what makes it, and a race wherever a part of it is missing."""
 
 from __future__ import annotations
-
-import functools
-from pathlib import Path
 
 import pytest
 import torch
 
 from gemm_ref import Launch, ptx
 from gemm_ref.ptx.detect.finding import RACE, TWICE
-from tests.cuda_kernels.test_pitfalls import compile_ptx
+from tests.ptx.detect.test_detectors import marks, text
 
-SOURCE = Path(__file__).with_name("blocks.cu")
 THREADS, BLOCKS = 64, 5
 
 
-@functools.cache
-def text() -> str:
-    return compile_ptx(SOURCE)
-
-
-@functools.cache
 def line(name: str) -> int:
-    lines = SOURCE.read_text(encoding="utf-8").splitlines()
-    (number,) = (n for n, code in enumerate(lines, 1) if code.endswith(f";  // {name}"))
+    (number,) = (number for (_, number), mark in marks().items() if mark == f"B-{name}")
     return number
 
 

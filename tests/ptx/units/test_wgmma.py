@@ -12,10 +12,9 @@ from gemm_ref import ptx
 from tests.ptx.harness import covers, run_kernel
 from tests.ptx.plain_sums import hopper
 
-DTYPES = {
-    "bf16": torch.bfloat16, "f16": torch.float16, "tf32": torch.float32, "e4m3": torch.float8_e4m3fn,
-    "e5m2": torch.float8_e5m2,
-}  # fmt: skip
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "tf32": torch.float32, "e4m3": torch.float8_e4m3fn}
+DTYPES |= {"e5m2": torch.float8_e5m2, "s8": torch.int8, "u8": torch.uint8}
+FLOATS = list(DTYPES)[:5]
 A_AT, B_AT = 0, 32768  # bytes of shared memory
 BYTES = 65536
 SPANS = {0: 16, 32: 32, 64: 64, 128: 128}
@@ -77,11 +76,8 @@ def storing(count: int, first: int = 0) -> str:
     )
 
 
-FENCE, COMMIT, WAIT = (
-    "wgmma.fence.sync.aligned;\n",
-    "wgmma.commit_group.sync.aligned;\n",
-    "wgmma.wait_group.sync.aligned {};\n",
-)
+FENCE, COMMIT = "wgmma.fence.sync.aligned;\n", "wgmma.commit_group.sync.aligned;\n"
+WAIT_GROUP = "wgmma.wait_group.sync.aligned {};\n"
 
 
 def matrix(out: torch.Tensor, count: int) -> torch.Tensor:
@@ -101,23 +97,91 @@ def computed(body: str, image: torch.Tensor, count: int, threads: int = 128, **o
     return matrix(out, count)
 
 
-def half_instruction(columns: int, a: str, b: str, tail: str, keep: str = "%p1") -> str:
-    name = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f16.f16.f16"
-    return f"{name} {vector(columns // 4)}, {a}, {b}, {keep}, {tail};\n"
+def instruction(
+    kinds: str, columns: int, a: str, b: str, tail: str, first: int = 0, keep: str = "%p1", to: str = "f32"
+) -> str:
+    """Returns a wgmma of kinds such as `f16.f16`; tail: the operands after the predicate, as `1, 1, 0, 0`."""
+    depth = 32 // DTYPES[kinds.split(".")[0]].itemsize
+    name = f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{to}.{kinds}"
+    operands = ", ".join(part for part in (a, b, keep, tail) if part)
+    return f"{name} {vector(columns // (4 if to == 'f16' else 2), first)}, {operands};\n"
+
+
+def once(kinds: str, columns: int, a: str, b: str, tail: str) -> str:
+    count = columns // 2
+    return (
+        setting(count)
+        + FENCE
+        + instruction(kinds, columns, a, b, tail)
+        + COMMIT
+        + WAIT_GROUP.format(0)
+        + storing(count)
+    )
+
+
+def tail_of(kind: str, a_transposed: int = 0, b_transposed: int = 0, signs: str = "1, 1") -> str:
+    return f"{signs}, {a_transposed}, {b_transposed}" if DTYPES[kind].itemsize == 2 else signs
+
+
+@covers("wgmma")
+@pytest.mark.parametrize("swizzle", SPANS)
+@pytest.mark.parametrize("kinds, columns, a_transposed, b_transposed", [
+    ("bf16.bf16", 8, 0, 0), ("f16.f16", 40, 0, 0), ("tf32.tf32", 40, 0, 0), ("e4m3.e4m3", 8, 0, 0),
+    ("e4m3.e5m2", 40, 0, 0), ("bf16.bf16", 128, 1, 0), ("bf16.bf16", 128, 0, 1), ("f16.f16", 128, 1, 1),
+])  # fmt: skip
+def test_operands_in_every_swizzle(swizzle, kinds, columns, a_transposed, b_transposed):
+    """K-major in the second 32 bytes of a wide swizzle's span; MN-major (transposed), with gaps between the pieces."""
+    kind_a, kind_b = kinds.split(".")
+    depth, span = 32 // DTYPES[kind_a].itemsize, SPANS[swizzle]
+    a, b = numbers(64, depth, kind=kind_a), numbers(columns, depth, kind=kind_b, seed=1)
+    image, words = torch.zeros(BYTES, dtype=torch.uint8), []
+    for at, tile, transposed in ((A_AT, a, a_transposed), (B_AT, b, b_transposed)):
+        leading, stride = (4608, 144) if not swizzle else (16, 8 * span)
+        if transposed:
+            leading, stride = (2560, 144) if not swizzle else (2 * 8 * span + 1024, 8 * span)
+        shift = 32 if swizzle in (64, 128) and not transposed else 0
+        wide = torch.zeros(len(tile), depth + shift // tile.element_size(), dtype=tile.dtype)
+        wide[:, -depth:] = tile
+        put(image, at, wide, swizzle, bool(transposed), leading, stride)
+        words.append(str(descriptor(at + shift, leading, stride, swizzle)))
+    body = once(kinds, columns, *words, tail_of(kind_a, a_transposed, b_transposed))
+    assert torch.equal(computed(body, image, columns // 2), a.float() @ b.float().T)
+
+
+PLAIN = str(descriptor(A_AT, 1024, 128, 0)), str(descriptor(B_AT, 4096, 128, 0))
+PLUS = instruction("bf16.bf16", 8, *PLAIN, "1, 1, 0, 0")  # adds A @ B to %d0 and on
+MINUS = instruction("bf16.bf16", 8, *PLAIN, "-1, 1, 0, 0")
+
+
+def image_of(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Returns shared memory with A and B where PLAIN has them, without a swizzle."""
+    image = torch.zeros(BYTES, dtype=torch.uint8)
+    put(image, A_AT, a, 0, False, 1024, 128)
+    put(image, B_AT, b, 0, False, 4096, 128)
+    return image
+
+
+def plain(kind: str, columns: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Returns A, B and their image."""
+    depth = 32 // DTYPES[kind].itemsize
+    a, b = numbers(64, depth, kind=kind), numbers(columns, depth, kind=kind, seed=1)
+    return a, b, image_of(a, b)
+
+
+def plain_product() -> tuple[torch.Tensor, torch.Tensor]:
+    """The image for PLUS and MINUS, and A @ B."""
+    a, b, image = plain("bf16", 8)
+    return image, a.float() @ b.float().T
 
 
 @covers("wgmma")
 @pytest.mark.parametrize("columns", [8, 40])
 def test_sums_in_fp16(columns):
     """Pairs of a row lie in one register; each instruction rounds its sums to fp16, where 2049 is no number."""
-    a, b = numbers(64, 16, kind="f16"), numbers(columns, 16, kind="f16", seed=1)
-    image = torch.zeros(BYTES, dtype=torch.uint8)
-    for at, tile in ((A_AT, a), (B_AT, b)):
-        put(image, at, tile, 0, False, 1152, 144)
-    words = [str(descriptor(at, 1152, 144, 0)) for at in (A_AT, B_AT)]
+    a, b, image = plain("f16", columns)
     count, out = columns // 4, torch.zeros(columns // 4, 128)
     begin = "".join(f"mov.b32 %d{i}, 0x68006800; " for i in range(count))  # 2048 in both halves
-    twice = FENCE + 2 * half_instruction(columns, *words, "1, 1, 0, 0") + COMMIT + WAIT.format(0)
+    twice = FENCE + 2 * instruction("f16.f16", columns, *PLAIN, "1, 1, 0, 0", to="f16") + COMMIT + WAIT_GROUP.format(0)
     run_kernel(HEAD + begin + twice + storing(count), [image, out], block=(128, 1, 1))
     halves = out.view(torch.float16).view(count, 128, 2).permute(0, 2, 1).reshape(2 * count, 128).float()
     product = a.double() @ b.double().T
@@ -130,105 +194,24 @@ def test_sums_in_fp16(columns):
 @pytest.mark.parametrize("kinds", ["s8.s8", "u8.s8", "s8.u8"])
 def test_sums_of_integers(kinds):
     """Bytes of either sign; sums of 32 bits wrap round."""
-    types = [{"s8": torch.int8, "u8": torch.uint8}[kind] for kind in kinds.split(".")]
-    low, generator = [torch.iinfo(dtype).min for dtype in types], torch.Generator().manual_seed(2)
-    shapes = zip(((64, 32), (8, 32)), types, low, strict=True)
-    a, b = (torch.randint(least, least + 256, shape, generator=generator).to(t) for shape, t, least in shapes)
-    image = torch.zeros(BYTES, dtype=torch.uint8)
-    for at, tile in ((A_AT, a), (B_AT, b)):
-        put(image, at, tile, 0, False, 1152, 144)
-    words = [str(descriptor(at, 1152, 144, 0)) for at in (A_AT, B_AT)]
+    generator = torch.Generator().manual_seed(2)
+    a, b = (
+        torch.randint(torch.iinfo(t).min, torch.iinfo(t).max + 1, (rows, 32), generator=generator).to(t)
+        for rows, t in zip((64, 8), (DTYPES[kind] for kind in kinds.split(".")), strict=True)
+    )
     begin = "".join(f"mov.b32 %d{i}, 0x7fffff00; " for i in range(4))
-    one = f"wgmma.mma_async.sync.aligned.m64n8k32.s32.{kinds} {vector(4)}, {words[0]}, {words[1]}, %p1;\n"
-    out = torch.zeros(4, 128)
-    run_kernel(HEAD + begin + FENCE + 2 * one + COMMIT + WAIT.format(0) + storing(4), [image, out], block=(128, 1, 1))
+    body = begin + FENCE + 2 * instruction(kinds, 8, *PLAIN, "", to="s32") + COMMIT + WAIT_GROUP.format(0) + storing(4)
     want = 0x7FFFFF00 + 2 * (a.long() @ b.long().T)
-    assert bool((want > 2**31).any()) and torch.equal(matrix(out, 4).view(torch.int32), want.to(torch.int32))
-
-
-def instruction(kinds: str, columns: int, a: str, b: str, tail: str, first: int = 0, keep: str = "%p1") -> str:
-    depth = {"tf32": 8, "e4m3": 32, "e5m2": 32}.get(kinds.split(".")[0], 16)
-    name = f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{kinds}"
-    return f"{name} {vector(columns // 2, first)}, {a}, {b}, {keep}, {tail};\n"
-
-
-def once(kinds: str, columns: int, a: str, b: str, tail: str) -> str:
-    count = columns // 2
-    return setting(count) + FENCE + instruction(kinds, columns, a, b, tail) + COMMIT + WAIT.format(0) + storing(count)
+    found = computed(body, image_of(a, b), 4).view(torch.int32)
+    assert bool((want > 2**31).any()) and torch.equal(found, want.to(torch.int32))
 
 
 @covers("wgmma")
-@pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
-@pytest.mark.parametrize("kinds", ["bf16.bf16", "f16.f16", "tf32.tf32", "e4m3.e4m3", "e4m3.e5m2"])
-@pytest.mark.parametrize("columns", [8, 40])
-def test_k_major_operands_in_every_swizzle(swizzle, kinds, columns):
-    a_kind, b_kind = kinds.split(".")
-    depth = 32 // DTYPES[a_kind].itemsize
-    a, b = numbers(64, depth, kind=a_kind), numbers(columns, depth, kind=b_kind, seed=1)
-    image = torch.zeros(BYTES, dtype=torch.uint8)
-    span = SPANS[swizzle]
-    leading, stride = (1152, 144) if not swizzle else (16, 8 * span)
-    shift = 32 if swizzle in (64, 128) else 0  # the second 32 bytes of k in the span
-    for at, tile in ((A_AT, a), (B_AT, b)):
-        wide = torch.zeros(tile.shape[0], depth + shift // tile.element_size(), dtype=tile.dtype)
-        wide[:, -depth:] = tile
-        put(image, at, wide, swizzle, False, leading, stride)
-    tail = "1, 1, 0, 0" if depth == 16 else "1, 1"
-    words = (str(descriptor(at + shift, leading, stride, swizzle)) for at in (A_AT, B_AT))
-    found = computed(once(kinds, columns, *words, tail), image, columns // 2)
-    assert torch.equal(found, a.float() @ b.float().T)
-
-
-@covers("wgmma")
-@pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
-@pytest.mark.parametrize("a_transposed, b_transposed", [(1, 0), (0, 1), (1, 1)])
-def test_mn_major_operands_of_16_bits(swizzle, a_transposed, b_transposed):
-    columns = 128
-    a, b = numbers(64, 16, kind="bf16"), numbers(columns, 16, kind="bf16", seed=1)
-    image = torch.zeros(BYTES, dtype=torch.uint8)
-    words = []
-    for at, tile, transposed in ((A_AT, a, a_transposed), (B_AT, b, b_transposed)):
-        span = SPANS[swizzle]
-        if transposed and swizzle:
-            leading, stride = 2 * 8 * span + 1024, 8 * span  # 16 rows of k, and a gap
-        elif transposed:
-            leading, stride = 128 * 20, 144
-        else:
-            leading, stride = (4608, 144) if not swizzle else (16, 8 * span)
-        put(image, at, tile, swizzle, bool(transposed), leading, stride)
-        words.append(str(descriptor(at, leading, stride, swizzle)))
-    tail = f"1, 1, {a_transposed}, {b_transposed}"
-    found = computed(once("bf16.bf16", columns, *words, tail), image, columns // 2)
-    assert torch.equal(found, a.float() @ b.float().T)
-
-
-PLAIN = str(descriptor(A_AT, 1024, 128, 0)), str(descriptor(B_AT, 4096, 128, 0))
-PLUS = instruction("bf16.bf16", 8, *PLAIN, "1, 1, 0, 0")  # adds A @ B to %d0 and on
-MINUS = instruction("bf16.bf16", 8, *PLAIN, "-1, 1, 0, 0")
-
-
-def plain(kind: str, columns: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, str, str]:
-    """A and B without a swizzle, an image that holds them, and their descriptors."""
-    depth = 32 // DTYPES[kind].itemsize
-    a, b = numbers(64, depth, kind=kind, seed=seed), numbers(columns, depth, kind=kind, seed=seed + 1)
-    image = torch.zeros(BYTES, dtype=torch.uint8)
-    put(image, A_AT, a, 0, False, 1024, 128)
-    put(image, B_AT, b, 0, False, 4096, 128)
-    return a, b, image, *PLAIN
-
-
-def plain_product() -> tuple[torch.Tensor, torch.Tensor]:
-    """The image for PLUS and MINUS, and A @ B."""
-    a, b, image, *_ = plain("bf16", 8)
-    return image, a.float() @ b.float().T
-
-
-@covers("wgmma")
-@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("kind", FLOATS)
 def test_a_from_registers(kind):
     """PTX ISA, 'WGMMA A fragment layout': register r of a lane has 4 bytes, of whatever type, of row
     lane / 4 + 8 (r % 2), from byte 4 (lane % 4) + 16 (r / 2) on."""
-    a, b, image, _, b_word = plain(kind, 16)
+    a, b, image = plain(kind, 16)
     raw = a.contiguous().view(torch.int32)  # (64, 8)
     fragments = torch.zeros(128, 4, dtype=torch.int32)
     for thread in range(128):
@@ -238,8 +221,8 @@ def test_a_from_registers(kind):
             fragments[thread, register] = raw[row, lane % 4 + 4 * (register // 2)]
     image[49152 : 49152 + 2048] = fragments.view(torch.uint8).flatten()
     load = "mul.lo.u32 %r9, %r0, 16; add.u32 %r9, %r9, %r1; ld.shared.v4.u32 {%r10, %r11, %r12, %r13}, [%r9+49152];\n"
-    tail = "1, 1, 0" if a.element_size() == 2 else "1, 1"
-    body = load + once(f"{kind}.{kind}", 16, "{%r10, %r11, %r12, %r13}", b_word, tail)
+    tail = tail_of(kind).removesuffix(", 0")  # only of B
+    body = load + once(f"{kind}.{kind}", 16, "{%r10, %r11, %r12, %r13}", PLAIN[1], tail)
     assert torch.equal(computed(body, image, 8), a.float() @ b.float().T)
 
 
@@ -247,50 +230,44 @@ def test_a_from_registers(kind):
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("signs", [(1, 1), (-1, 1), (1, -1), (-1, -1)])
 def test_scale_d_and_the_signs(keep, signs):
-    a, b, image, a_word, b_word = plain("bf16", 16)
+    a, b, image = plain("bf16", 16)
     body = setting(8, "0f41200000") + f"setp.eq.u32 %p4, {int(keep)}, 1;" + FENCE
-    body += instruction("bf16.bf16", 16, a_word, b_word, f"{signs[0]}, {signs[1]}, 0, 0", keep="%p4")
-    found = computed(body + COMMIT + WAIT.format(0) + storing(8), image, 8)
+    body += instruction("bf16.bf16", 16, *PLAIN, f"{signs[0]}, {signs[1]}, 0, 0", keep="%p4")
+    found = computed(body + COMMIT + WAIT_GROUP.format(0) + storing(8), image, 8)
     assert torch.equal(found, signs[0] * signs[1] * (a.float() @ b.float().T) + 10 * keep)
 
 
-def test_tf32_leaves_out_the_low_13_bits():
-    a, b, image, a_word, b_word = plain("tf32", 8)
-    words = image.view(torch.int32)
-    low = torch.randint(0, 1 << 13, (words.numel(),), generator=torch.Generator().manual_seed(2), dtype=torch.int32)
-    words |= torch.where(words != 0, low, 0)
-    found = computed(once("tf32.tf32", 8, a_word, b_word, "1, 1"), image, 4)
-    assert torch.equal(found, a @ b.T)
-
-
-@pytest.mark.parametrize("kind, types, signs", [("f16", "f16.f16", "1, -1, 0, 0"), ("e4m3", "e4m3.e4m3", "1, 1")])
-def test_sums_are_a_tensor_cores(kind, types, signs):
-    a, b, image, a_word, b_word = plain(kind, 8)
-    generator = torch.Generator().manual_seed(3)
-    a, b = (torch.randn(*part.shape, generator=generator).to(DTYPES[kind]) for part in (a, b))
-    put(image, A_AT, a, 0, False, 1024, 128)
-    put(image, B_AT, b, 0, False, 4096, 128)
-    found = computed(once(types, 8, a_word, b_word, signs), image, 4).numpy().view(np.uint32)
-    b = -b if "-1" in signs else b
-    a, b = (part.view({1: torch.uint8, 2: torch.int16}[part.element_size()]).numpy() for part in (a, b))
+@pytest.mark.parametrize("kind, signs", [("f16", "1, -1"), ("e4m3", "1, 1"), ("tf32", "1, 1")])
+def test_sums_are_a_tensor_cores(kind, signs):
+    """The low 13 bits of tf32 are not read."""
+    generator, depth = torch.Generator().manual_seed(3), 32 // DTYPES[kind].itemsize
+    a, b = (torch.randn(rows, depth, generator=generator).to(DTYPES[kind]) for rows in (64, 8))
+    body = once(f"{kind}.{kind}", 8, *PLAIN, tail_of(kind, signs=signs))
+    found = computed(body, image_of(a, b), 4).numpy().view(np.uint32)
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[a.element_size()]
+    mask = (1 << 8 * a.element_size()) - 1
+    a, b = (
+        [[code & mask for code in row] for row in part.view(bits).tolist()] for part in (a, -b if "-1" in signs else b)
+    )
     for row, column in itertools.product(range(0, 64, 7), range(8)):
-        vectors = ([int(code) & 0xFFFF for code in part] for part in (a[row], b[column]))
-        assert found[row, column] == hopper("wgmma", *vectors, 0, (kind, kind, "f32"))
+        assert found[row, column] == hopper("wgmma", a[row], b[column], 0, (kind, kind, "f32"))
 
 
 # --- when ----------------------------------------------------------------------------------------------------
 
 
 def test_shared_memory_is_read_at_the_wait_and_not_before():
-    a, b, image, *_ = plain("bf16", 8)
+    a, b, image = plain("bf16", 8)
     multiply = setting(4) + FENCE + PLUS + COMMIT
     clear = "setp.eq.u32 %p4, %r0, 0; @%p4 st.shared.v4.u32 [%r1], {0, 0, 0, 0}; bar.sync 0;\n"  # row 0, k 0 to 7
     changed = a.clone()
     changed[0, :8] = 0
     right, wrong = a.float() @ b.float().T, changed.float() @ b.float().T
-    assert torch.equal(computed(multiply + WAIT.format(0) + clear + storing(4), image, 4), right)
-    assert torch.equal(computed(multiply + clear + WAIT.format(0) + storing(4), image, 4), wrong)
-    assert torch.equal(computed(multiply + WAIT.format(1) + clear + WAIT.format(0) + storing(4), image, 4), wrong)
+    assert torch.equal(computed(multiply + WAIT_GROUP.format(0) + clear + storing(4), image, 4), right)
+    assert torch.equal(computed(multiply + clear + WAIT_GROUP.format(0) + storing(4), image, 4), wrong)
+    assert torch.equal(
+        computed(multiply + WAIT_GROUP.format(1) + clear + WAIT_GROUP.format(0) + storing(4), image, 4), wrong
+    )
 
 
 def test_groups_are_waited_for_one_by_one():
@@ -300,7 +277,7 @@ def test_groups_are_waited_for_one_by_one():
     out = {}
     for keep in (0, 1, 2):
         out[keep] = torch.zeros(8, 128)
-        run_kernel(HEAD + body.replace("WAITS", WAIT.format(keep)), [image, out[keep]], block=(128, 1, 1))
+        run_kernel(HEAD + body.replace("WAITS", WAIT_GROUP.format(keep)), [image, out[keep]], block=(128, 1, 1))
     assert torch.equal(matrix(out[0][:4], 4), product) and torch.equal(matrix(out[0][4:], 4), -product)
     assert torch.equal(matrix(out[1][:4], 4), product) and out[1][4:].isnan().all()
     assert out[2].isnan().all()
@@ -315,7 +292,7 @@ def test_an_accumulator_that_is_read_early_is_nan_and_reported():
             seen.append((name, int(lanes.sum()), issued.parts[1]))
 
     body = setting(4) + FENCE + PLUS + COMMIT
-    body += "mov.f32 %d100, %d2; " + WAIT.format(0) + "mov.f32 %d3, %d100;" + storing(4)
+    body += "mov.f32 %d100, %d2; " + WAIT_GROUP.format(0) + "mov.f32 %d3, %d100;" + storing(4)
     out = torch.zeros(4, 128)
     run_kernel(HEAD + body, [image, out], block=(128, 1, 1), observers=[Watch()])
     assert out[3].isnan().all() and torch.equal(matrix(out, 4)[:8, 0::2], product[:8, 0::2])
@@ -325,7 +302,9 @@ def test_an_accumulator_that_is_read_early_is_nan_and_reported():
 def test_instructions_of_one_shape_accumulate_in_order_without_a_wait_between():
     image, product = plain_product()
     three = 2 * PLUS + COMMIT + PLUS + COMMIT
-    found = computed(setting(4, "0f3F800000") + FENCE + three + WAIT.format(1) + WAIT.format(0) + storing(4), image, 4)
+    found = computed(
+        setting(4, "0f3F800000") + FENCE + three + WAIT_GROUP.format(1) + WAIT_GROUP.format(0) + storing(4), image, 4
+    )
     assert torch.equal(found, 3 * product + 1)
 
 
@@ -334,8 +313,8 @@ def test_two_warpgroups_at_different_places():
     image, product = plain_product()
     body = f"""setp.lt.u32 %p4, %r0, 128; {setting(4, "0f40000000")} {FENCE} @%p4 bra FIRST;
 {"".join(f"add.f32 %d{i}, %d{i}, %d{i};" for i in range(4))} bar.sync 1, 256;
-{MINUS} {COMMIT} {WAIT.format(0)} bra DONE;
-FIRST: {PLUS} {COMMIT} bar.sync 1, 256; {WAIT.format(0)} DONE:
+{MINUS} {COMMIT} {WAIT_GROUP.format(0)} bra DONE;
+FIRST: {PLUS} {COMMIT} bar.sync 1, 256; {WAIT_GROUP.format(0)} DONE:
 mul.wide.u32 %rd3, %r0, 4; add.s64 %rd3, %rd3, %rd1;""" + "".join(
         f"st.global.f32 [%rd3+{1024 * i}], %d{i}; " for i in range(4)
     )
@@ -347,7 +326,7 @@ mul.wide.u32 %rd3, %r0, 4; add.s64 %rd3, %rd3, %rd1;""" + "".join(
 def test_lanes_of_a_warpgroup_that_come_late_are_waited_for():
     image, product = plain_product()
     body = f"""{setting(4)} shr.u32 %r9, %r0, 5; setp.eq.u32 %p4, %r9, 2; @%p4 bra LATE; bra JOIN;
-LATE: bar.sync 3, 32; JOIN: {FENCE} {PLUS} {COMMIT} {WAIT.format(0)} {storing(4)}"""
+LATE: bar.sync 3, 32; JOIN: {FENCE} {PLUS} {COMMIT} {WAIT_GROUP.format(0)} {storing(4)}"""
     found = computed(body, image, 4)
     assert torch.equal(found, product)
 
@@ -356,7 +335,7 @@ LATE: bar.sync 3, 32; JOIN: {FENCE} {PLUS} {COMMIT} {WAIT.format(0)} {storing(4)
 
 
 def test_faults():
-    _, _, image, a_word, b_word = plain("bf16", 8)
+    _, _, image = plain("bf16", 8)
 
     def fails(error, body: str, message: str, threads: int = 128) -> None:
         with pytest.raises(error, match=f"(?s)probe.cu:[0-9]+: .*{message}|deadlock.*{message}"):
@@ -364,11 +343,11 @@ def test_faults():
 
     fails(ptx.AsyncFault, setting(4) + "\n" + PLUS, "no wgmma.fence before its first wgmma")
     fails(ptx.UndefinedRegister, FENCE + PLUS, "added to before anything was written")
-    far = instruction("bf16.bf16", 8, str(descriptor(65520, 1024, 128, 0)), b_word, "1, 1, 0, 0")
-    fails(ptx.MemoryFault, setting(4) + FENCE + far + COMMIT + WAIT.format(0), "reaches bytes 65520 to")
-    based = instruction("bf16.bf16", 8, str(descriptor(0, 0, 1024, 128) | 1 << 49), b_word, "1, 1, 0, 0")
-    fails(ptx.AsyncFault, setting(4) + FENCE + based + COMMIT + WAIT.format(0), "base offset")
-    other = instruction("bf16.bf16", 16, a_word, b_word, "1, 1, 0, 0")
+    far = instruction("bf16.bf16", 8, str(descriptor(65520, 1024, 128, 0)), PLAIN[1], "1, 1, 0, 0")
+    fails(ptx.MemoryFault, setting(4) + FENCE + far + COMMIT + WAIT_GROUP.format(0), "reaches bytes 65520 to")
+    based = instruction("bf16.bf16", 8, str(descriptor(0, 0, 1024, 128) | 1 << 49), PLAIN[1], "1, 1, 0, 0")
+    fails(ptx.AsyncFault, setting(4) + FENCE + based + COMMIT + WAIT_GROUP.format(0), "base offset")
+    other = instruction("bf16.bf16", 16, *PLAIN, "1, 1, 0, 0")
     fails(ptx.AsyncFault, setting(8) + FENCE + PLUS + other, "in flight in a wgmma of another shape")
     part = "setp.lt.u32 %p4, %r0, 96; @!%p4 bra OUT;" + setting(4) + FENCE + "OUT:"
     fails(ptx.BarrierFault, part, "waits for the other lanes of its warpgroup")

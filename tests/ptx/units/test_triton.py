@@ -1,6 +1,6 @@
-"""What Triton makes of Hopper's units where no rung has it: wgmma in every type, other swizzles, specialised warps.
+"""What Triton compiles of `tl.dot` where no rung has it: mma.sync and wgmma in every type, swizzles, specialised warps.
 
-Gluon's own pipelines and warp specialisation are in the rungs s17 and s18, which the detectors watch too.
+Gluon's own pipelines and warp specialisation are in the rungs s17 and s18.
 """
 
 from __future__ import annotations
@@ -14,14 +14,55 @@ pytest.importorskip("triton")
 
 import triton
 import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tests.triton_kernels.plain_dot import dot
+from tests.triton_kernels.plain_dot import BLOCK_K, BLOCK_N, dot
 from triton_kernels import launcher
 
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
-DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2]
-CASES = [(dtype, 4) for dtype in DTYPES] + [(torch.bfloat16, 8), (torch.float32, 8)]
+
+
+def operands(m: int, n: int, k: int, dtype: torch.dtype, to: torch.dtype = torch.float32) -> tuple[torch.Tensor, ...]:
+    """Returns small integers, a poisoned C, and the product, which every type holds exactly."""
+    generator = torch.Generator().manual_seed(m * n + k)
+    a, b = (torch.randint(-4, 5, shape, generator=generator).to(dtype) for shape in ((m, k), (k, n)))
+    return a, b, torch.full((m, n), torch.nan, dtype=to), a.float() @ b.float()
+
+
+# --- mma.sync ------------------------------------------------------------------------------------------------
+
+# (BLOCK_M, num_warps) for which Triton takes mma.sync: on sm_90 it needs tiles or warps too few for wgmma.
+TILES = {80: ((32, 4), (128, 8)), 90: ((32, 4), (64, 2))}
+NAMES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+NAMES |= {"fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2}
+
+
+@pytest.mark.parametrize("dtype, precision, capability, tile", [
+    ("fp16", "ieee", 80, 0), ("bf16", "ieee", 90, 0), ("fp32", "tf32", 90, 1), ("fp32", "tf32x3", 80, 1),
+    ("fp8e4nv", "ieee", 90, 0), ("fp8e5", "ieee", 80, 1),
+])  # fmt: skip
+def test_dot_by_mma_sync(dtype, precision, capability, tile):
+    block_m, warps = TILES[capability][tile]
+    to = "fp16" if dtype.startswith("fp8") else dtype
+    signature = {"a": f"*{dtype}", "b": f"*{dtype}", "c": f"*{to}", "M": "i32", "N": "i32", "K": "i32"}
+    constants = {"BLOCK_M": block_m, "BLOCK_N": BLOCK_N, "BLOCK_K": BLOCK_K, "PRECISION": precision}
+    text = ASTSource(dot, {**signature, **dict.fromkeys(constants, "constexpr")}, constexprs=constants)
+    options = {"num_warps": warps, "num_stages": 3}
+    compiled = triton.compile(text, target=GPUTarget("cuda", capability, 32), options=options)
+    assert "mma.sync" in compiled.asm["ptx"] and "wgmma" not in compiled.asm["ptx"]
+    kernel, (m, n, k) = ptx.load(compiled.asm["ptx"]), (100, 90, 70)
+    a, b, c, product = operands(m, n, k, NAMES[dtype], NAMES[to])
+    scratch = [torch.zeros(16, dtype=torch.uint8)] * (len(kernel.entry.parameters) - 6)
+    bits = [x.view(torch.uint8) if dtype.startswith("fp8") else x for x in (a, b)]
+    shape = Launch((cdiv(n, BLOCK_N), cdiv(m, block_m), 1), (32 * warps, 1, 1), compiled.metadata.shared)
+    with ptx.watched(detectors := ptx.Detectors()):
+        ptx.run(kernel, shape, [*bits, c, m, n, k, *scratch])
+    assert torch.equal(c.float(), product) and not detectors.findings
+
+
+# --- wgmma ---------------------------------------------------------------------------------------------------
 
 
 @triton.jit
@@ -36,15 +77,8 @@ def described_dot(
     c.store([row, col], acc)
 
 
-def operands(m: int, n: int, k: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-    """Small integers with rows of a multiple of 16 bytes, a poisoned C, and the product."""
-    generator = torch.Generator().manual_seed(m * n + k)
-    a, b = (torch.randint(-4, 5, shape, generator=generator).to(dtype) for shape in ((m, k), (k, n)))
-    return a, b, torch.full((m, n), torch.nan), a.float() @ b.float()
-
-
 def launch(kernel, matrices, blocks: tuple[int, int, int], warps=4, observers=(), padding="zero", **constants):
-    """Run over the tiles of C, on tensors or on descriptors of them; returns the compiled kernel."""
+    """Runs over the tiles of C, on tensors or on descriptors of them; returns the compiled kernel."""
     (m, k), n, (block_m, block_n, block_k) = matrices[0].shape, matrices[1].shape[1], blocks
     given = matrices
     if kernel is described_dot:
@@ -57,7 +91,7 @@ def launch(kernel, matrices, blocks: tuple[int, int, int], warps=4, observers=()
         return prepared(*matrices)
 
 
-@pytest.mark.parametrize("dtype, warps", CASES, ids=str)
+@pytest.mark.parametrize("dtype, warps", [(torch.float32, 4), (torch.bfloat16, 8)], ids=str)
 def test_dot_of_pointers(dtype, warps):
     *matrices, product = operands(150, 80, 200, dtype)
     options = {"PRECISION": "tf32", "num_stages": 3}
@@ -68,7 +102,7 @@ def test_dot_of_pointers(dtype, warps):
     assert "wgmma.mma_async" in compiled.asm["ptx"] and torch.equal(matrices[2], product)
 
 
-@pytest.mark.parametrize("dtype, warps", CASES, ids=str)
+@pytest.mark.parametrize("dtype, warps", [(dtype, 8 if dtype == torch.float32 else 4) for dtype in NAMES.values()])
 def test_dot_of_descriptors(dtype, warps):
     *matrices, product = operands(150, 80, 208, dtype)
     observers = [detectors := ptx.Detectors()]
@@ -77,9 +111,7 @@ def test_dot_of_descriptors(dtype, warps):
     assert "cp.async.bulk.tensor.2d" in text and "wgmma.mma_async" in text and torch.equal(matrices[2], product)
 
 
-@pytest.mark.parametrize("blocks, swizzles", [
-    ((64, 16, 16), (1, 1)), ((64, 32, 32), (2, 2)), ((64, 64, 16), (1, 3)), ((64, 128, 32), (2, 3)),
-])  # fmt: skip
+@pytest.mark.parametrize("blocks, swizzles", [((64, 16, 16), (1, 1)), ((64, 32, 32), (2, 2)), ((64, 128, 32), (2, 3))])
 def test_narrow_tiles_take_the_other_swizzles(blocks, swizzles):
     *matrices, product = operands(70, 72, 80, torch.bfloat16)
     compiled = launch(described_dot, matrices, blocks, num_stages=2)
