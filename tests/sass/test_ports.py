@@ -72,28 +72,25 @@ def test_no_other_window_predicts_it(monkeypatch, window):
     assert max(map(error, MEASURED)) > 0.2
 
 
-@pytest.mark.parametrize(
-    "opcode, operands, even, odd",
-    [
-        ("FFMA", "R0, R2, R3, R5", 1, 2),
-        ("FFMA", "R0, R2, R2, R4", 2, 0),  # one register in two places is read once
-        ("FFMA", "R0, -R2, UR5, RZ", 1, 0),  # no uniform register, and no zero
-        ("FFMA", "R0, R2, c[0x0][0x210], R4", 2, 0),
-        ("LDS.128", "R4, [R11+UR4+0x10]", 0, 1),  # an address; four results
-        ("LDG.E.128", "R4, desc[UR6][R8.64+0x10]", 1, 1),  # an address of two registers
-        ("STS.128", "[R11], R4", 2, 3),
-        ("STG.E.64", "desc[UR6][R8.64], R4", 2, 2),
-        ("STSM.16.M88.4", "[R21+0x1000], R8", 2, 3),
-        ("LDGSTS.E.BYPASS.128", "[R235+0x1000], desc[UR14][R226.64], P5", 1, 2),
-        ("ISETP.LT.AND", "P1, PT, R3, UR12, !P0", 0, 1),
-        ("IADD3", "R16, P1, R14, R15, RZ", 1, 1),
-        ("IMAD.WIDE", "R8, R3, 0x4, R12", 1, 2),  # adds 64 bits
-        ("LOP3.LUT", "P0, RZ, R1, 0xf, RZ, 0xc0, !PT", 0, 1),
-        ("S2R", "R13, SR_TID.X", 0, 0),
-        ("BRA", "`(.L_x_4)", 0, 0),
-        ("BAR.SYNC.DEFER_BLOCKING", "0x0", 0, 0),
-    ],
-)
+@pytest.mark.parametrize("opcode, operands, even, odd", [
+    ("FFMA", "R0, R2, R3, R5", 1, 2),
+    ("FFMA", "R0, R2, R2, R4", 2, 0),  # one register in two places is read once
+    ("FFMA", "R0, -R2, UR5, RZ", 1, 0),  # no uniform register, and no zero
+    ("FFMA", "R0, R2, c[0x0][0x210], R4", 2, 0),
+    ("LDS.128", "R4, [R11+UR4+0x10]", 0, 1),  # an address; four results
+    ("LDG.E.128", "R4, desc[UR6][R8.64+0x10]", 1, 1),  # an address of two registers
+    ("STS.128", "[R11], R4", 2, 3),
+    ("STG.E.64", "desc[UR6][R8.64], R4", 2, 2),
+    ("STSM.16.M88.4", "[R21+0x1000], R8", 2, 3),
+    ("LDGSTS.E.BYPASS.128", "[R235+0x1000], desc[UR14][R226.64], P5", 1, 2),
+    ("ISETP.LT.AND", "P1, PT, R3, UR12, !P0", 0, 1),
+    ("IADD3", "R16, P1, R14, R15, RZ", 1, 1),
+    ("IMAD.WIDE", "R8, R3, 0x4, R12", 1, 2),  # adds 64 bits
+    ("LOP3.LUT", "P0, RZ, R1, 0xf, RZ, 0xc0, !PT", 0, 1),
+    ("S2R", "R13, SR_TID.X", 0, 0),
+    ("BRA", "`(.L_x_4)", 0, 0),
+    ("BAR.SYNC.DEFER_BLOCKING", "0x0", 0, 0),
+])  # fmt: skip
 def test_what_each_kind_of_operand_reads(opcode, operands, even, odd):
     found = ports.clocks([Instruction(opcode, operands)])
     assert (found.even, found.odd) == (even, odd)
