@@ -29,7 +29,7 @@ class _LaunchShape(ctypes.Structure):
         ("grid", ctypes.c_uint * 3),
         ("block", ctypes.c_uint * 3),
         ("shared_bytes", ctypes.c_uint),
-        ("asks", ctypes.c_uint),
+        ("raises_limit", ctypes.c_uint),
         ("partials", ctypes.c_void_p),
         ("flags", ctypes.c_void_p),
         ("shared_tiles", ctypes.c_int),
@@ -50,7 +50,7 @@ class _LaunchShape(ctypes.Structure):
     def of(cls, launch: Launch) -> _LaunchShape:
         axes = ctypes.c_uint * 3
         blocks = axes(*launch.grid), axes(*launch.block)
-        return cls(*blocks, launch.shared_bytes, asks=True, early=launch.early, cluster=launch.cluster[0])
+        return cls(*blocks, launch.shared_bytes, raises_limit=True, early=launch.early, cluster=launch.cluster[0])
 
 
 def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, rules: tuple[str, ...] = ()) -> Launcher:
@@ -115,7 +115,7 @@ class AddressLauncher:
         if error:
             reason, plan = self._describe_error(error).decode(), self._plan
             raise RuntimeError(f"{plan.implementation} did not start at {plan.problem} with {self._launch}: {reason}")
-        shape.asks = False  # it has been answered; asking again takes the host a microsecond
+        shape.raises_limit = False  # the kernel keeps the limit; to set it again takes the host a microsecond
 
 
 class MapsLauncher(AddressLauncher):

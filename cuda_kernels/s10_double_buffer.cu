@@ -84,9 +84,9 @@ s10_double_buffer(const float* __restrict__ A, const float* __restrict__ B, floa
     for (int k_start = 0; k_start < K; k_start += BLOCK_K) {
         // Load the next slice into registers; nothing waits for it yet
         const int k_next = k_start + BLOCK_K;
-        const bool more = k_next < K;
-        if (more && vectors) load_slice(k_next, load_vector);
-        else if (more) load_slice(k_next, load_floats);
+        const bool has_next = k_next < K;
+        if (has_next && vectors) load_slice(k_next, load_vector);
+        else if (has_next) load_slice(k_next, load_floats);
 
         // Multiply the slice
 #pragma unroll
@@ -108,7 +108,7 @@ s10_double_buffer(const float* __restrict__ A, const float* __restrict__ B, floa
         }
 
         // Store the next slice to the buffer that no thread reads
-        if (more) store_slice(buffer ^ 1);
+        if (has_next) store_slice(buffer ^ 1);
         __syncthreads();  // it is written, and everyone has read the buffer that is overwritten next
         buffer ^= 1;
     }

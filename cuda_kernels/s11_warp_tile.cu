@@ -122,28 +122,28 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
     for (int k_start = 0; k_start < K; k_start += BLOCK_K) {
         // Load the next slice into registers; nothing waits for it yet
         const int k_next = k_start + BLOCK_K;
-        const bool more = k_next < K;
+        const bool has_next = k_next < K;
         if (LOAD_AT == 0) {
-            if (more && vectors) load_slice(k_next, load_vector);
-            else if (more) load_slice(k_next, load_floats);
+            if (has_next && vectors) load_slice(k_next, load_vector);
+            else if (has_next) load_slice(k_next, load_floats);
         }
 
         // Store the next slice to the buffer that no thread reads
-        const auto hand_over = [&] {
-            if (more) store_slice(buffer ^ 1);
+        const auto store_next_slice = [&] {
+            if (has_next) store_slice(buffer ^ 1);
             __syncthreads();  // it is written, and everyone has read the buffer that is overwritten next
-            buffer ^= FRAGMENT_SETS == 1 || more;  // past the last slice, the read-ahead repeats it
+            buffer ^= FRAGMENT_SETS == 1 || has_next;  // past the last slice, the read-ahead repeats it
         };
 
         // Multiply the slice; with two sets, the next fragments are read from shared memory meanwhile
 #pragma unroll
         for (int k = 0; k < BLOCK_K; ++k) {
             const int set = k % FRAGMENT_SETS, k_read = k + FRAGMENT_SETS - 1;
-            if (k_read == BLOCK_K) hand_over();
+            if (k_read == BLOCK_K) store_next_slice();
             read_fragments(k_read % FRAGMENT_SETS, buffer, k_read % BLOCK_K);
             if (LOAD_AT > 0 && k == LOAD_AT) {
-                if (more && vectors) load_slice(k_next, load_vector);
-                else if (more) load_slice(k_next, load_floats);
+                if (has_next && vectors) load_slice(k_next, load_vector);
+                else if (has_next) load_slice(k_next, load_floats);
             }
 #pragma unroll
             for (int m = 0; m < THREAD_M; ++m) {
@@ -151,7 +151,7 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
                 for (int n = 0; n < THREAD_N; ++n) acc[m][n] += a_frag[set][m] * b_frag[set][n];
             }
         }
-        if (FRAGMENT_SETS == 1) hand_over();
+        if (FRAGMENT_SETS == 1) store_next_slice();
     }
 
     // Store

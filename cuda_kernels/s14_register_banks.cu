@@ -19,17 +19,17 @@
 // Schedule of the tiles: block b computes whole tiles b, b + blocks, ... The K slices of the remaining tiles form one
 // sequence, of which each block has an equal share: less than a tile, and so parts of at most two tiles.
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K>
-struct Deal {
+struct TileSchedule {
     int tiles_m, tiles_n, slices;  // of C; of K per tile
-    int whole;                     // tiles that one block computes alone
+    int unshared;                  // tiles that one block computes alone
     int share, shared;             // slices of K per block, and in total
 
-    __device__ Deal(int M, int N, int K, int blocks)
+    __device__ TileSchedule(int M, int N, int K, int blocks)
         : tiles_m((M + BLOCK_M - 1) / BLOCK_M),
           tiles_n((N + BLOCK_N - 1) / BLOCK_N),
           slices(max((K + BLOCK_K - 1) / BLOCK_K, 1)),
-          whole(tiles_m * tiles_n / blocks * blocks) {
-        shared = (tiles_m * tiles_n - whole) * slices;
+          unshared(tiles_m * tiles_n / blocks * blocks) {
+        shared = (tiles_m * tiles_n - unshared) * slices;
         share = (shared + blocks - 1) / blocks;
     }
 };
@@ -82,16 +82,16 @@ __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, cons
     const unsigned a_to = (a_k * PITCH + a_m) * FLOAT, b_to = (A_FLOATS + b_k * BLOCK_N + b_n) * FLOAT;  // in a stage
     const unsigned a_at = thread_m * FLOAT, b_at = (A_FLOATS + thread_n) * FLOAT;                        // read from
 
-    const Deal<BLOCK_M, BLOCK_N, BLOCK_K> deal(M, N, K, gridDim.x);
-    int shared = blockIdx.x * deal.share, place = 0;  // the next slice of my share, and the index of its part
-    const int shared_end = min(shared + deal.share, deal.shared);
-    for (int next = blockIdx.x; next < deal.whole || shared < shared_end; next += gridDim.x) {
+    const TileSchedule<BLOCK_M, BLOCK_N, BLOCK_K> schedule(M, N, K, gridDim.x);
+    int shared = blockIdx.x * schedule.share, place = 0;  // the next slice of my share, and the index of its part
+    const int shared_end = min(shared + schedule.share, schedule.shared);
+    for (int next = blockIdx.x; next < schedule.unshared || shared < shared_end; next += gridDim.x) {
         // Select a whole tile or a part of a shared one
-        const bool is_whole = next < deal.whole;
-        const int tile = is_whole ? next : deal.whole + shared / deal.slices;
-        const int first = is_whole ? 0 : shared % deal.slices;
-        const int slices = is_whole ? deal.slices : min(deal.slices - first, shared_end - shared);
-        const TilePlace at = tile_place<GROUP_M>(tile, deal.tiles_m, deal.tiles_n);
+        const bool is_unshared = next < schedule.unshared;
+        const int tile = is_unshared ? next : schedule.unshared + shared / schedule.slices;
+        const int first = is_unshared ? 0 : shared % schedule.slices;
+        const int slices = is_unshared ? schedule.slices : min(schedule.slices - first, shared_end - shared);
+        const TilePlace at = tile_place<GROUP_M>(tile, schedule.tiles_m, schedule.tiles_n);
         const int row = at.m * BLOCK_M, col = at.n * BLOCK_N;
 
         // Start to copy the next slice. Elements past K and N become 0; a row past M repeats the last one, in sums that
@@ -190,7 +190,7 @@ __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, cons
                 }
             }
         };
-        if (!is_whole) {
+        if (!is_unshared) {
             store_tile(store_vector, &partials[((size_t)blockIdx.x * 2 + place) * BLOCK_M * BLOCK_N], BLOCK_N, BLOCK_N);
             place += 1, shared += slices;
         } else if (has_vector_rows(C, N)) {
@@ -200,19 +200,20 @@ __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, cons
         } else {
             // The floats of neighbouring lanes are 16 bytes apart, and would take four stores to each sector of C. So
             // the warp exchanges them through shared memory, and neighbouring lanes store neighbouring floats.
-            __shared__ __align__(16) float turns[THREADS / 32][2][32 * VECTOR];
+            __shared__ __align__(16) float staging[THREADS / 32][2][32 * VECTOR];
 #pragma unroll
             for (int m = 0; m < THREAD_M; ++m) {
 #pragma unroll
                 for (int n = 0; n < THREAD_N; n += VECTOR) {
-                    float* const turn = turns[warp][(m * THREAD_N + n) / VECTOR % 2];  // lanes may still read the other
-                    as_vector(turn[lane_m * STEP_N + lane_n * VECTOR]) = as_vector(acc[m][n]);
+                    float* const buffer =
+                        staging[warp][(m * THREAD_N + n) / VECTOR % 2];  // lanes may still read the other
+                    as_vector(buffer[lane_m * STEP_N + lane_n * VECTOR]) = as_vector(acc[m][n]);
                     __syncwarp();  // it is written
 #pragma unroll
                     for (int i = lane; i < 32 * VECTOR; i += 32) {
                         const int c_row = row + warp_m + m / VECTOR * STEP_M + i / STEP_N * VECTOR + m % VECTOR,
                                   c_col = col + warp_n + n / VECTOR * STEP_N + i % STEP_N;
-                        if (c_row < M && c_col < N) C[(size_t)c_row * N + c_col] = turn[i];
+                        if (c_row < M && c_col < N) C[(size_t)c_row * N + c_col] = buffer[i];
                     }
                 }
             }
@@ -226,8 +227,8 @@ template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THR
 __global__ void __launch_bounds__(SPLIT_WARPS ? 32 * SPLIT_WARPS : BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N),
                                   BLOCKS_PER_SM)
 s14_register_banks(const float* A, const float* B, float* C, float* partials, int M, int N, int K) {
-    let_next_start();          // starts the kernel that adds shares, up to its wait
-    wait_for_kernel_before();  // it may copy an operand; pointers with `__restrict__` could be read before this
+    trigger_next_kernel();       // starts the kernel that adds shares, up to its wait
+    wait_for_previous_kernel();  // it may copy an operand; pointers with `__restrict__` could be read before this
     if constexpr (SPLIT_WARPS > 0) multiply_strip<BLOCK_M, BLOCK_N, SPLIT_WARPS, NUM_STAGES>(A, B, C, M, N, K);
     else
         multiply_tiles<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, COPY_N, GROUP_M, NUM_STAGES,
@@ -237,17 +238,17 @@ s14_register_banks(const float* A, const float* B, float* C, float* partials, in
 // Adds the shares of tile blockIdx.y in the order of K; a thread adds 4 columns.
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int GROUP_M>
 __global__ void s14_add_shares(const float* partials, float* C, int M, int N, int K, int blocks) {
-    const Deal<BLOCK_M, BLOCK_N, BLOCK_K> deal(M, N, K, blocks);
-    const TilePlace at = tile_place<GROUP_M>(deal.whole + blockIdx.y, deal.tiles_m, deal.tiles_n);
+    const TileSchedule<BLOCK_M, BLOCK_N, BLOCK_K> schedule(M, N, K, blocks);
+    const TilePlace at = tile_place<GROUP_M>(schedule.unshared + blockIdx.y, schedule.tiles_m, schedule.tiles_n);
     const int i = (blockIdx.x * blockDim.x + threadIdx.x) * VECTOR, m = i / BLOCK_N, n = i % BLOCK_N;
     const int row = at.m * BLOCK_M + m, col = at.n * BLOCK_N + n;
     if (m >= BLOCK_M || row >= M || col >= N) return;
-    const int first = blockIdx.y * deal.slices, last = first + deal.slices - 1;  // slices of the tile
+    const int first = blockIdx.y * schedule.slices, last = first + schedule.slices - 1;  // slices of the tile
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    wait_for_kernel_before();  // `partials` is not __restrict__, or it could be read before this
-#pragma unroll 16              // 16 reads are in flight at a time
-    for (int block = first / deal.share; block <= last / deal.share; ++block) {
-        const int place = block * deal.share < first;  // a block's part of its second tile is stored second
+    wait_for_previous_kernel();  // `partials` is not __restrict__, or it could be read before this
+#pragma unroll 16                // 16 reads are in flight at a time
+    for (int block = first / schedule.share; block <= last / schedule.share; ++block) {
+        const int place = block * schedule.share < first;  // a block's part of its second tile is stored second
         const float4 part = as_vector(partials[((size_t)block * 2 + place) * BLOCK_M * BLOCK_N + i]);
         sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
     }

@@ -34,7 +34,7 @@ s17_wgmma_tma(const __grid_constant__ CUtensorMap A, const __grid_constant__ CUt
               const __grid_constant__ CUtensorMap C, int M, int N, int K, const float* scale_a, const float* scale_b) {
     constexpr int WARPGROUPS = BLOCK_M / WGMMA_M;
     using Slice = TensorSlice<BLOCK_M, BLOCK_N>;
-    extern __shared__ char smem[];
+    extern __shared__ std::byte smem[];
     auto* const slices = reinterpret_cast<Slice*>(aligned_to_swizzle(smem));
     auto* const pieces = reinterpret_cast<Piece*>(slices + NUM_STAGES);
     __shared__ Mbarrier full[NUM_STAGES], empty[NUM_STAGES];
@@ -62,12 +62,12 @@ s17_wgmma_tma(const __grid_constant__ CUtensorMap A, const __grid_constant__ CUt
     }
     __syncthreads();  // the barriers are initialised
 
-    const Descriptors of_slices(slices[0], warpgroup);
+    const Descriptors descriptors(slices[0], warpgroup);
     float acc[ACCUMULATORS];
     for (int step = 0; step < steps; ++step) {
         const int stage = step % NUM_STAGES, round = step / NUM_STAGES;
         mbarrier_wait(full[stage], round % 2);
-        multiply_stage(acc, slices, of_slices, stage, warpgroup, step > 0);
+        multiply_stage(acc, slices, descriptors, stage, warpgroup, step > 0);
         if (step == 0) continue;
         // The step before is done, and its slice free once every warpgroup has said so
         const int before = (step - 1) % NUM_STAGES;

@@ -23,7 +23,7 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
                      const float* scale_b) {  // M and N are those of left @ right
     constexpr int CONSUMERS = BLOCK_M / WGMMA_M;
     using Slice = TensorSlice<BLOCK_M, BLOCK_N>;
-    extern __shared__ char smem[];
+    extern __shared__ std::byte smem[];
     auto* const slices = reinterpret_cast<Slice*>(aligned_to_swizzle(smem));
     auto* const pieces = reinterpret_cast<Piece*>(slices + NUM_STAGES);
     __shared__ Mbarrier full[NUM_STAGES], empty[NUM_STAGES];
@@ -40,7 +40,7 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
     if (threadIdx.x == 0) {
         prefetch_tensor_map(left), prefetch_tensor_map(right), prefetch_tensor_map(C);
         for (int stage = 0; stage < NUM_STAGES; ++stage) {
-            mbarrier_init(full[stage], 1), mbarrier_init(empty[stage], CONSUMERS * SIGNALLERS * CLUSTER_M);
+            mbarrier_init(full[stage], 1), mbarrier_init(empty[stage], CONSUMERS * ARRIVING_WARPS * CLUSTER_M);
         }
         fence_mbarrier_init();
     }
@@ -73,24 +73,24 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
         const float scale = product_of_scales(scale_a, scale_b);
         const int lane = threadIdx.x % 32;
         const auto free_slice = [&](int of) {  // arrives in every block that writes to the slice
-            if (warp % 4 < SIGNALLERS && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], lane);
+            if (warp % 4 < ARRIVING_WARPS && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], lane);
         };
-        const Descriptors of_slices(slices[0], warpgroup);
+        const Descriptors descriptors(slices[0], warpgroup);
         float acc[ACCUMULATORS];
         for (int tile = blockIdx.x / CLUSTER_M; tile < tiles_m * tiles_n; tile += gridDim.x / CLUSTER_M) {
             place(tile, row, col);
             int before = stage;
             for (int step = 0; step < steps; ++step) {
                 mbarrier_wait(full[stage], parity);
-                multiply_stage(acc, slices, of_slices, stage, warpgroup, step > 0);
-                if (STEPS_UNDER_WAY == 1) free_slice(stage);
+                multiply_stage(acc, slices, descriptors, stage, warpgroup, step > 0);
+                if (STEPS_IN_FLIGHT == 1) free_slice(stage);
                 else if (step > 0) free_slice(before);
                 before = stage;
                 next_stage();
             }
             wgmma_wait_group<0>();
             wgmma_fence_accumulators(acc);
-            if (STEPS_UNDER_WAY > 1) free_slice(before);
+            if (STEPS_IN_FLIGHT > 1) free_slice(before);
             store_tile(C, acc, scale, pieces + warpgroup * PIECES, row + warpgroup * WGMMA_M, col, 1 + warpgroup);
             if constexpr (!OVERLAP) {
                 if (threadIdx.x % WARPGROUP == 0) tma_store_wait<0>();

@@ -54,26 +54,27 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
     static_assert(CLUSTER_M == 1 || CLUSTER_K == 1, "a cluster shares the right operand, or the K of a tile");
     using Slice = TensorSlice<BLOCK_M, BLOCK_N>;
     using Stage = Slice[SLICES];
-    extern __shared__ char smem[];
+    extern __shared__ std::byte smem[];
     auto* const slices = reinterpret_cast<Stage*>(aligned_to_swizzle(smem));
     auto* const pieces = reinterpret_cast<Piece*>(slices + NUM_STAGES);
     auto* const sums = reinterpret_cast<Sums*>(pieces + CONSUMERS * PIECES);  // (block from 1 on, warpgroup)
-    __shared__ Mbarrier full[NUM_STAGES], empty[NUM_STAGES], sums_there[CONSUMERS];
+    __shared__ Mbarrier full[NUM_STAGES], empty[NUM_STAGES], sums_arrived[CONSUMERS];
 
     // A cluster computes CLUSTER_M tiles that adjoin along M, in step along K; or one tile, with a part of K per block
     const int in_cluster = cluster_rank(), rank = CLUSTER_M > 1 ? in_cluster : 0;
-    const Deal<BLOCK_M * CLUSTER_M, BLOCK_N> deal(
-        in_whole_tiles<LEFT_PHASES>(M, BLOCK_M * CLUSTER_M), in_whole_tiles<RIGHT_PHASES>(N, BLOCK_N),
-        K + MOST_BEFORE<PHASES>, SLICES * DEPTH, shared_tiles, blockIdx.x / CLUSTER, gridDim.x / CLUSTER);
+    const TileSchedule<BLOCK_M * CLUSTER_M, BLOCK_N> schedule(
+        padded_rows<LEFT_PHASES>(M, BLOCK_M * CLUSTER_M), padded_rows<RIGHT_PHASES>(N, BLOCK_N),
+        K + MAX_ELEMENTS_BEFORE<PHASES>, SLICES * DEPTH, shared_tiles, blockIdx.x / CLUSTER, gridDim.x / CLUSTER);
     const auto place = [&](int tile, int& row, int& col, int& phase) {  // row and col count within a phase
-        const TilePlace at = tile_place<GROUP_M>(tile, deal.tiles_m, deal.tiles_n);
+        const TilePlace at = tile_place<GROUP_M>(tile, schedule.tiles_m, schedule.tiles_n);
         row = (at.m / LEFT_PHASES * CLUSTER_M + rank) * BLOCK_M, col = at.n / RIGHT_PHASES * BLOCK_N;
         phase = (TRANSPOSE_C ? at.n : at.m) % PHASES;
     };
-    const auto take_part = [&](int& first, int& steps) {
+    const auto select_part = [&](int& first, int& steps) {
         if constexpr (CLUSTER_K > 1) {
-            const int each = (steps + CLUSTER_K - 1) / CLUSTER_K, skipped = min(each * in_cluster, steps);
-            first += skipped, steps = min(each, steps - skipped);
+            const int steps_per_block = (steps + CLUSTER_K - 1) / CLUSTER_K,
+                      skipped = min(steps_per_block * in_cluster, steps);
+            first += skipped, steps = min(steps_per_block, steps - skipped);
         }
     };
 
@@ -89,10 +90,10 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
     if (threadIdx.x == 0) {
         left.prefetch(), right.prefetch(), C.prefetch();
         for (int stage = 0; stage < NUM_STAGES; ++stage) {
-            mbarrier_init(full[stage], 1), mbarrier_init(empty[stage], CONSUMERS * SIGNALLERS * CLUSTER_M);
+            mbarrier_init(full[stage], 1), mbarrier_init(empty[stage], CONSUMERS * ARRIVING_WARPS * CLUSTER_M);
         }
         if (CLUSTER_K > 1) {
-            for (int i = 0; i < CONSUMERS; ++i) mbarrier_init(sums_there[i], (CLUSTER_K - 1) * (WARPGROUP / 32));
+            for (int i = 0; i < CONSUMERS; ++i) mbarrier_init(sums_arrived[i], (CLUSTER_K - 1) * (WARPGROUP / 32));
         }
         fence_mbarrier_init();
     }
@@ -108,13 +109,13 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
         if (warp - MULTIPLIERS / 32 < LOADERS) {
             const bool loads_left = warp == MULTIPLIERS / 32;  // else the right operand
             bar_sync(BEGIN, MULTIPLIERS + LOADERS * 32);
-            wait_for_kernel_before();  // it may copy an operand
-            deal.each_part([&](int tile, int first, int steps) {
+            wait_for_previous_kernel();  // it may copy an operand
+            schedule.for_each_part([&](int tile, int first, int steps) {
                 int row, col, phase;
                 place(tile, row, col, phase);
-                take_part(first, steps);
+                select_part(first, steps);
                 const int before = elements_before(phase, K);
-                const int of_left = TRANSPOSE_C ? 0 : phase, of_right = TRANSPOSE_C ? phase : 0;
+                const int left_phase = TRANSPOSE_C ? 0 : phase, right_phase = TRANSPOSE_C ? phase : 0;
                 const LeftEdge left_edge = left_edge_at(row, phase);
                 const RightEdge right_edge = right_edge_at(col, phase);
                 const int bytes = SLICES * (left_edge.rows() + right_edge.rows()) * SWIZZLE_ROW_BYTES;
@@ -131,21 +132,22 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
                         next_stage();
                     }
                 };
-                const auto load_left = [&](auto whole) {
+                const auto load_left = [&](auto interior) {
                     walk([&](Slice& slice, int k, int) {
-                        left_edge.load<decltype(whole)::value>(slice.left, left, of_left, row, k, K, full[stage], 0);
+                        left_edge.load<decltype(interior)::value>(slice.left, left, left_phase, row, k, K, full[stage],
+                                                                  0);
                     });
                 };
-                const auto load_right = [&](auto whole) {
+                const auto load_right = [&](auto interior) {
                     walk([&](Slice& slice, int, int k) {
-                        right_edge.load<decltype(whole)::value>(slice.right, right, of_right, col, k, K, full[stage],
-                                                                rank);
+                        right_edge.load<decltype(interior)::value>(slice.right, right, right_phase, col, k, K,
+                                                                   full[stage], rank);
                     });
                 };
                 if (!elect_one()) return;
-                if (loads_left && left_edge.is_whole()) load_left(std::true_type());
+                if (loads_left && left_edge.is_interior()) load_left(std::true_type());
                 else if (loads_left) load_left(std::false_type());
-                else if (right_edge.is_whole()) load_right(std::true_type());
+                else if (right_edge.is_interior()) load_right(std::true_type());
                 else load_right(std::false_type());
             });
         }
@@ -158,33 +160,33 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
         const int lane = threadIdx.x % 32;
         const auto free_slice = [&](int of) {  // arrives in every block that writes to the slice
             const int writer = CLUSTER_M > 1 ? lane : in_cluster;
-            if (warp % 4 < SIGNALLERS && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], writer);
+            if (warp % 4 < ARRIVING_WARPS && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], writer);
         };
         const auto clear = [&](int phase, Slice& slice) {  // zeroes the elements before the rows of A
             const int before = elements_before(phase, K);
             if constexpr (TRANSPOSE_C)
                 clear_before<BLOCK_N, MULTIPLIERS>(slice.right, before, threadIdx.x, 3 + CONSUMERS);
             else {
-                char* const my_rows = slice.left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES;
-                clear_before<WGMMA_M, WARPGROUP>(my_rows, before, threadIdx.x % WARPGROUP, 1 + warpgroup);
+                std::byte* const warpgroup_rows = slice.left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES;
+                clear_before<WGMMA_M, WARPGROUP>(warpgroup_rows, before, threadIdx.x % WARPGROUP, 1 + warpgroup);
             }
         };
-        const Descriptors of_slices(slices[0][0], warpgroup);
+        const Descriptors descriptors(slices[0][0], warpgroup);
         int used = 0;  // stages that earlier parts have used
-        deal.each_part([&](int tile, int first, int steps) {
-            take_part(first, steps);
+        schedule.for_each_part([&](int tile, int first, int steps) {
+            select_part(first, steps);
             int row, col, phase;
             place(tile, row, col, phase);
-            if (const int fresh = min(steps, NUM_STAGES - used); fresh > 0) {
-                clear_outside<BLOCK_M, BLOCK_N, MULTIPLIERS>(slices[used], SLICES * fresh,
+            if (const int unused_stages = min(steps, NUM_STAGES - used); unused_stages > 0) {
+                clear_outside<BLOCK_M, BLOCK_N, MULTIPLIERS>(slices[used], SLICES * unused_stages,
                                                              left_edge_at(row, phase).rows(),
                                                              right_edge_at(col, phase).rows(), BEGIN);
-                used += fresh;
+                used += unused_stages;
             }
             row += warpgroup * WGMMA_M;
-            auto finish = [&] {
-                if constexpr (PLAIN) return Untouched();
-                else return Finished(extras, row, col);
+            auto epilogue = [&] {
+                if constexpr (PLAIN) return NoEpilogue();
+                else return FusedEpilogue(extras, row, col);
             }();
             float acc[ACCUMULATORS];
             if (CLUSTER_K > 1 && steps <= 0) zero_sums(acc);
@@ -195,14 +197,14 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
                     bar_sync(2 + CONSUMERS, MULTIPLIERS);  // the other has started all its steps
                 }
                 if constexpr (config::ADDS_C) {
-                    if (first == 0 && step == max(steps - READ_AHEAD, 0)) finish.begin();
+                    if (first == 0 && step == max(steps - READ_AHEAD, 0)) epilogue.begin();
                 }
                 mbarrier_wait(full[stage], parity);
                 if constexpr (PHASES > 1) {
                     if (first + step == 0) clear(phase, slices[stage][0]);
                 }
-                multiply_stage(acc, slices[0], of_slices, stage, warpgroup, step > 0);
-                if (STEPS_UNDER_WAY == 1) free_slice(stage);
+                multiply_stage(acc, slices[0], descriptors, stage, warpgroup, step > 0);
+                if (STEPS_IN_FLIGHT == 1) free_slice(stage);
                 else if (step > 0) free_slice(before);
                 before = stage;
                 next_stage();
@@ -212,19 +214,19 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
             }
             wgmma_wait_group<0>();
             wgmma_fence_accumulators(acc);
-            if (STEPS_UNDER_WAY > 1 && steps > 0) free_slice(before);
+            if (STEPS_IN_FLIGHT > 1 && steps > 0) free_slice(before);
             if constexpr (CLUSTER_K > 1) {
-                if (!add_in_cluster<CLUSTER_K>(acc, sums + warpgroup, CONSUMERS, sums_there[warpgroup], in_cluster))
+                if (!add_in_cluster<CLUSTER_K>(acc, sums + warpgroup, CONSUMERS, sums_arrived[warpgroup], in_cluster))
                     return;
-            } else if (steps < deal.slices) {  // a share of a tile: each warpgroup passes its own rows on
+            } else if (steps < schedule.slices) {  // a share of a tile: each warpgroup passes its own rows on
                 constexpr int STEP = CLUSTER_M * CONSUMERS;
-                const int mine = deal.my_share() * STEP + rank * CONSUMERS + warpgroup;
-                if (first > 0) return leave_sums(partials[mine], &flags[mine], acc, 1 + warpgroup);
-                collect_sums(acc, partials + mine + STEP, flags + mine + STEP, STEP, deal.shares_behind(tile),
-                             1 + warpgroup);
+                const int slot = schedule.my_share() * STEP + rank * CONSUMERS + warpgroup;
+                if (first > 0) return store_sums(partials[slot], &flags[slot], acc, 1 + warpgroup);
+                add_stored_sums(acc, partials + slot + STEP, flags + slot + STEP, STEP, schedule.shares_behind(tile),
+                                1 + warpgroup);
             }
             store_tile(C.of_phase(phase), acc, PLAIN ? scale : 1.0f, pieces + warpgroup * PIECES, row, col,
-                       1 + warpgroup, finish);
+                       1 + warpgroup, epilogue);
         });
         if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();  // shared memory lives as long as its block
     }
@@ -236,8 +238,8 @@ extern "C" cudaError_t launch(const void*, const void*, void* C, int M, int N, i
     using namespace config;
     const auto kernel = s19_any_shape<BLOCK_M, BLOCK_N, NUM_STAGES, CLUSTER_M, CLUSTER_K, GROUP_M, BLOCKS_PER_SM>;
     const CUtensorMap* maps = shape.tensor_maps;
-    const auto left = EdgedMaps<LEFT_PHASES>::taken_from(maps);
-    const auto right = EdgedMaps<RIGHT_PHASES>::taken_from(maps);
+    const auto left = EdgedMaps<LEFT_PHASES>::from_maps(maps);
+    const auto right = EdgedMaps<RIGHT_PHASES>::from_maps(maps);
     return launch_kernel(kernel, shape, stream, left, right, destination<C_BY_THREADS, PHASES>(C, maps, M, N),
                          reinterpret_cast<Sums*>(shape.partials), shape.flags, M, N, K, shape.shared_tiles,
                          shape.scales[0], shape.scales[1], shape.bias, shape.addend, shape.addend_step, shape.alpha,

@@ -28,22 +28,22 @@ __global__ void __launch_bounds__((CONSUMERS + 1) * WARPGROUP, BLOCKS_PER_SM)
 s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ CUtensorMap right,
              const __grid_constant__ Destination<config::C_BY_THREADS> C, Sums* __restrict__ partials,
              int* __restrict__ flags, int M, int N, int K, int shared_tiles, const float* __restrict__ A,
-             const float* __restrict__ B, const int* __restrict__ of_a,
-             const int* __restrict__ of_b) {  // M and N are those of left @ right
+             const float* __restrict__ B, const int* __restrict__ a_exponents,
+             const int* __restrict__ b_exponents) {  // M and N are those of left @ right
     constexpr int STEPS_TOGETHER = PROMOTE / DEPTH;
     static_assert(PROMOTE % DEPTH == 0, "PROMOTE is whole slices");
     using Slice = TensorSlice<BLOCK_M, BLOCK_N>[PARTS];
-    extern __shared__ char smem[];
+    extern __shared__ std::byte smem[];
     auto* const slices = reinterpret_cast<Slice*>(aligned_to_swizzle(smem));
     auto* const pieces = reinterpret_cast<Piece*>(slices + STAGES);
     __shared__ Mbarrier full[STAGES][PARTS], empty[STAGES];
 
     // A cluster computes CLUSTER_M tiles that adjoin along M, at the same k
     const int rank = CLUSTER_M > 1 ? cluster_rank() : 0;
-    const Deal<BLOCK_M * CLUSTER_M, BLOCK_N> deal(M, N, K, DEPTH, shared_tiles, blockIdx.x / CLUSTER_M,
-                                                  gridDim.x / CLUSTER_M);
+    const TileSchedule<BLOCK_M * CLUSTER_M, BLOCK_N> schedule(M, N, K, DEPTH, shared_tiles, blockIdx.x / CLUSTER_M,
+                                                              gridDim.x / CLUSTER_M);
     const auto place = [&](int tile, int& row, int& col) {
-        const TilePlace at = tile_place<GROUP_M>(tile, deal.tiles_m, deal.tiles_n);
+        const TilePlace at = tile_place<GROUP_M>(tile, schedule.tiles_m, schedule.tiles_n);
         row = (at.m * CLUSTER_M + rank) * BLOCK_M, col = at.n * BLOCK_N;
     };
 
@@ -57,7 +57,7 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
     }
     if (CLUSTER_M > 1) cluster_sync_relaxed();  // the barriers of every block are initialised
     else __syncthreads();
-    wait_for_kernel_before();  // it splits an operand
+    wait_for_previous_kernel();  // it splits an operand
 
     const int warpgroup = warpgroup_of_thread();
     int stage = 0, parity = 0;
@@ -67,7 +67,7 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
     if (warpgroup == CONSUMERS) {
         if constexpr (MOVES_REGISTERS) setmaxnreg_dec<PRODUCER_REGISTERS>();
         if (warp_of_thread() == CONSUMERS * 4) {
-            deal.each_part([&](int tile, int first, int steps) {
+            schedule.for_each_part([&](int tile, int first, int steps) {
                 int row, col;
                 place(tile, row, col);
                 if (!elect_one()) return;
@@ -79,14 +79,14 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
 #pragma unroll 1
                     for (int part = 0; part < PARTS; ++part) {
                         auto& slice = slices[stage][part];
-                        auto& is_there = full[stage][part];
+                        auto& arrival = full[stage][part];
                         const int k = step * DEPTH;
-                        mbarrier_arrive_expect_tx(is_there, sizeof slice);
+                        mbarrier_arrive_expect_tx(arrival, sizeof slice);
                         load_operand<BLOCK_M, LEFT_MN_MAJOR>(slice.left, left, LEFT_MN_MAJOR ? row : part * M + row,
-                                                             LEFT_MN_MAJOR ? part * K + k : k, is_there);
+                                                             LEFT_MN_MAJOR ? part * K + k : k, arrival);
                         load_operand<BLOCK_N, RIGHT_MN_MAJOR, CLUSTER_M>(
                             slice.right, right, RIGHT_MN_MAJOR ? col : part * N + col,
-                            RIGHT_MN_MAJOR ? part * K + k : k, is_there, rank);
+                            RIGHT_MN_MAJOR ? part * K + k : k, arrival, rank);
                     }
                     next_stage();
                 }
@@ -94,12 +94,13 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
         }
     } else {
         if constexpr (MOVES_REGISTERS) setmaxnreg_inc<CONSUMER_REGISTERS>();
-        const Whole whole = {A, B, TRANSPOSE_C ? of_b : of_a, TRANSPOSE_C ? of_a : of_b, M, N, K};
+        const Operands operands = {
+            A, B, TRANSPOSE_C ? b_exponents : a_exponents, TRANSPOSE_C ? a_exponents : b_exponents, M, N, K};
         const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
         const auto free_slice = [&](int of) {  // arrives in every block that writes to the slice
             if (warp == 0 && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], lane);
         };
-        deal.each_part([&](int tile, int first_slice, int steps) {
+        schedule.for_each_part([&](int tile, int first_slice, int steps) {
             float acc[ACCUMULATORS], first[ACCUMULATORS], small[ACCUMULATORS];
             zero_sums(acc);
             int before = stage;
@@ -122,8 +123,8 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
                     wgmma_fence();
 #pragma unroll
                     for (int i = 0; i <= order; ++i) {  // A's largest part first, whichever operand is left
-                        const int of_left = TRANSPOSE_C ? order - i : i;
-                        start(small, of_left, order - of_left, step > 0 || order > 1 || i > 0);
+                        const int left_part = TRANSPOSE_C ? order - i : i;
+                        start(small, left_part, order - left_part, step > 0 || order > 1 || i > 0);
                     }
                     wgmma_commit_group();
                 }
@@ -144,17 +145,17 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
             wgmma_fence_accumulators(small);
             free_slice(before);
             join_sums(acc, small);
-            if (steps < deal.slices) {  // a share of a tile: each warpgroup passes its own rows on
+            if (steps < schedule.slices) {  // a share of a tile: each warpgroup passes its own rows on
                 constexpr int STEP = CLUSTER_M * CONSUMERS;
-                const int mine = deal.my_share() * STEP + rank * CONSUMERS + warpgroup;
-                if (first_slice > 0) return leave_sums(partials[mine], &flags[mine], acc, 1 + warpgroup);
-                collect_sums(acc, partials + mine + STEP, flags + mine + STEP, STEP, deal.shares_behind(tile),
-                             1 + warpgroup);
+                const int slot = schedule.my_share() * STEP + rank * CONSUMERS + warpgroup;
+                if (first_slice > 0) return store_sums(partials[slot], &flags[slot], acc, 1 + warpgroup);
+                add_stored_sums(acc, partials + slot + STEP, flags + slot + STEP, STEP, schedule.shares_behind(tile),
+                                1 + warpgroup);
             }
             int row, col;
             place(tile, row, col);
             row += warpgroup * WGMMA_M;
-            finish_sums(acc, whole, row, col);
+            finish_sums(acc, operands, row, col);
             store_tile(C.of_phase(0), acc, 1.0f, pieces + warpgroup * PIECES, row, col, 1 + warpgroup);
         });
         if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();  // shared memory lives as long as its block

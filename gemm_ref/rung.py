@@ -61,7 +61,7 @@ class Rung:
 
     @property
     def waits_for_copies(self) -> bool:
-        """Whether its .cu waits for a kernel that still copies its operands (`wait_for_kernel_before`)."""
+        """Whether its .cu waits for a kernel that still copies its operands (`wait_for_previous_kernel`)."""
         return bool(self.tiles)
 
     def reads_b(self, math: str, dialect: str) -> tuple[str, ...]:

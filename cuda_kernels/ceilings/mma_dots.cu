@@ -9,7 +9,7 @@
 #define TEXT_OF(X) #X
 #define TEXT(X) TEXT_OF(X)
 
-constexpr bool has(const char* text, const char* part) {
+constexpr bool contains(const char* text, const char* part) {
     for (; *text; ++text) {
         int i = 0;
         while (part[i] && text[i] == part[i]) ++i;
@@ -18,9 +18,9 @@ constexpr bool has(const char* text, const char* part) {
     return false;
 }
 constexpr const char NAME[] = TEXT(MMA);
-constexpr bool HALF_SUMS = has(NAME, ".col.f16.");
+constexpr bool HALF_SUMS = contains(NAME, ".col.f16.");
 // Of k, 4 bytes each: tf32 has k4 or k8, 16-bit types k8 or k16, fp8 k32.
-constexpr int WORDS = has(NAME, "k4.") || (has(NAME, "k8.") && !has(NAME, "tf32")) ? 4 : 8;
+constexpr int WORDS = contains(NAME, "k4.") || (contains(NAME, "k8.") && !contains(NAME, "tf32")) ? 4 : 8;
 constexpr int VECTORS = 8;  // of a warp
 
 // a[0] is row lane / 4, word lane % 4 of k; a[1] 8 rows on; a[2], a[3] 4 words on. b[0], b[1]: column lane / 4. d: row
@@ -49,8 +49,8 @@ __device__ __forceinline__ void mma(unsigned (&d)[4], const unsigned (&a)[4], co
 // half.  out: a . b + c as c is stored.
 __global__ void __launch_bounds__(THREADS) mma_dots(const unsigned* __restrict__ in, unsigned* __restrict__ out) {
     const int warp = (blockIdx.x * THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
-    const int vectors = gridDim.x * THREADS / 4, mine = warp * VECTORS + lane / 4;
-    const unsigned *a_in = in + (size_t)mine * WORDS, *b_in = a_in + (size_t)vectors * WORDS;
+    const int vectors = gridDim.x * THREADS / 4, index = warp * VECTORS + lane / 4;
+    const unsigned *a_in = in + (size_t)index * WORDS, *b_in = a_in + (size_t)vectors * WORDS;
     const unsigned* c_in = in + 2 * (size_t)vectors * WORDS;
 
     const int odd = lane / 4 % 2;  // whether this lane's vector is in the lower 8 rows
@@ -61,15 +61,15 @@ __global__ void __launch_bounds__(THREADS) mma_dots(const unsigned* __restrict__
         a[2 * i] = odd ? 0 : word, a[2 * i + 1] = odd ? word : 0;
         b[i] = b_in[lane % 4 + 4 * i];
     }
-    const bool holds = lane % 4 == lane / 8;  // columns 2 (lane % 4) and + 1 have the one of row lane / 4
+    const bool owns_sum = lane % 4 == lane / 8;  // columns 2 (lane % 4) and + 1 have the one of row lane / 4
     if constexpr (HALF_SUMS) {
-        if (holds) d[odd] = c_in[mine] << 16 * odd;
+        if (owns_sum) d[odd] = c_in[index] << 16 * odd;
         mma(d, a, b);
-        if (holds) out[mine] = (odd ? d[1] >> 16 : d[0]) & 0xFFFF;
+        if (owns_sum) out[index] = (odd ? d[1] >> 16 : d[0]) & 0xFFFF;
     } else {
-        if (holds) d[odd ? 3 : 0] = c_in[mine];
+        if (owns_sum) d[odd ? 3 : 0] = c_in[index];
         mma(d, a, b);
-        if (holds) out[mine] = odd ? d[3] : d[0];
+        if (owns_sum) out[index] = odd ? d[3] : d[0];
     }
 }
 

@@ -9,14 +9,14 @@ constexpr int UNROLL = 256;                // instructions of a trip, beside the
 // values: (threads, VALUES) words, read and written by all blocks; what is left there is defined for one block alone.
 // clocks: (blocks,), of one warp for `trips` trips.
 extern "C" __global__ void __launch_bounds__(256) registers(unsigned* values, long long* clocks, int trips) {
-    unsigned* mine = values + threadIdx.x * VALUES;
+    unsigned* thread_values = values + threadIdx.x * VALUES;
     unsigned value[VALUES];
 #pragma unroll
-    for (int i = 0; i < VALUES; ++i) value[i] = mine[i];
-    unsigned all = 0;  // every load has landed before the loop, whichever instruction comes to read it first
+    for (int i = 0; i < VALUES; ++i) value[i] = thread_values[i];
+    unsigned combined = 0;  // every load has landed before the loop, whichever instruction comes to read it first
 #pragma unroll
-    for (int i = 0; i < VALUES; ++i) all |= value[i];
-    if (all == ~0u) trips = 0;
+    for (int i = 0; i < VALUES; ++i) combined |= value[i];
+    if (combined == ~0u) trips = 0;
     __syncthreads();
     const long long start = clock64();
 #pragma unroll 1
@@ -30,6 +30,6 @@ extern "C" __global__ void __launch_bounds__(256) registers(unsigned* values, lo
     }
     const long long end = clock64();
 #pragma unroll
-    for (int i = 0; i < VALUES; ++i) mine[i] = value[i];
+    for (int i = 0; i < VALUES; ++i) thread_values[i] = value[i];
     if (threadIdx.x == 0) clocks[blockIdx.x] = end - start;
 }

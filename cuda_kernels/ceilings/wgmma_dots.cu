@@ -40,9 +40,9 @@ __global__ void __launch_bounds__(THREADS) wgmma_dots(const uint4* __restrict__ 
 
     // Row 16 warp + lane / 4 has columns 2 (lane % 4) and + 1 in d[0], d[1]; 8 rows on in d[2], d[3].
     const int lane = thread % 32, column = lane / 4, half = column % 2;
-    const bool holds = lane % 4 == column / 2 && thread / 32 == column / 2;  // row 9 column, of warp column / 2
+    const bool owns_sum = lane % 4 == column / 2 && thread / 32 == column / 2;  // row 9 column, of warp column / 2
     float d[4] = {};
-    if (holds) d[half ? 3 : 0] = c_in[first + column];
+    if (owns_sum) d[half ? 3 : 0] = c_in[first + column];
     const auto a = wgmma_descriptor(a_smem), b = wgmma_descriptor(b_smem);
     wgmma_fence_accumulators(d);
     wgmma_fence();
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(THREADS) wgmma_dots(const uint4* __restrict__ 
     wgmma_commit_group();
     wgmma_wait_group<0>();
     wgmma_fence_accumulators(d);
-    if (holds) out[first + column] = half ? d[3] : d[0];
+    if (owns_sum) out[first + column] = half ? d[3] : d[0];
 }
 
 extern "C" cudaError_t launch(const uint4* in, float* out, size_t, int, int blocks, cudaStream_t stream) {

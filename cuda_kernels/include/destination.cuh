@@ -22,7 +22,7 @@ template <bool BY_THREADS, int PHASES = 1>
 Destination<BY_THREADS, PHASES> destination(void* C, const CUtensorMap* maps, int rows, int columns) {
     if constexpr (BY_THREADS)
         return {static_cast<Result*>(C), TRANSPOSE_C ? columns : rows, TRANSPOSE_C ? rows : columns};
-    else return TensorMaps<PHASES>::taken_from(maps);
+    else return TensorMaps<PHASES>::from_maps(maps);
 }
 
 // Stores a piece at (row `down`, column `across`) with all threads; neighbouring threads store neighbouring elements.
@@ -34,7 +34,8 @@ __device__ __forceinline__ void store_piece(const Rows<PHASES>& C, const Piece& 
         const int column = i % LINE, row = i / LINE % ROWS, panel = i / LINE / ROWS;
         const int byte = column * sizeof(Result), to_row = down + row, to = across + panel * LINE + column;
         if (to_row >= C.rows || to >= C.columns) continue;
-        const char* const from = piece.bytes + panel * PIECE_PANEL_BYTES + swizzled_line(row, byte / 16) + byte % 16;
+        const std::byte* const from =
+            piece.bytes + panel * PIECE_PANEL_BYTES + swizzled_line(row, byte / 16) + byte % 16;
         C.first[static_cast<size_t>(to_row) * PHASES * C.columns + to] = *reinterpret_cast<const Result*>(from);
     }
 }

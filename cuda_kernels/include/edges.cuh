@@ -11,14 +11,14 @@
 // Tensor maps of each phase: one of the whole matrix, and one for its edge.
 template <int PHASES>
 struct EdgedMaps {
-    TensorMaps<PHASES> whole, edge;
+    TensorMaps<PHASES> matrix, edge;
 
-    static EdgedMaps taken_from(const CUtensorMap*& maps) {
-        EdgedMaps taken;
-        taken.whole = TensorMaps<PHASES>::taken_from(maps), taken.edge = TensorMaps<PHASES>::taken_from(maps);
-        return taken;
+    static EdgedMaps from_maps(const CUtensorMap*& maps) {
+        EdgedMaps result;
+        result.matrix = TensorMaps<PHASES>::from_maps(maps), result.edge = TensorMaps<PHASES>::from_maps(maps);
+        return result;
     }
-    __device__ __forceinline__ void prefetch() const { whole.prefetch(), edge.prefetch(); }
+    __device__ __forceinline__ void prefetch() const { matrix.prefetch(), edge.prefetch(); }
 };
 
 // The part of COUNT rows of the left or columns of the right operand that a block loads for a tile, or its share of it.
@@ -38,32 +38,32 @@ struct Edge {
         return (max(rest, 0) + SHARERS * EIGHTS - 1) / (SHARERS * EIGHTS) * EIGHTS;
     }
 
-    __device__ __forceinline__ bool is_whole() const { return rest >= COUNT; }
+    __device__ __forceinline__ bool is_interior() const { return rest >= COUNT; }
 
     // Starts their copy from `first` on at depth k of K. WHOLE states that no row is outside.
-    template <bool WHOLE>
-    __device__ __forceinline__ void
-    load(char* to, const EdgedMaps<PHASES>& maps, int phase, int first, int k, int K, Mbarrier& full, int rank) const {
-        if constexpr (WHOLE) {
-            load_operand<COUNT, MN_MAJOR, SHARERS>(to, maps.whole.of[phase], first, k, full, rank);
+    template <bool INTERIOR>
+    __device__ __forceinline__ void load(std::byte* to, const EdgedMaps<PHASES>& maps, int phase, int first, int k,
+                                         int K, Mbarrier& full, int rank) const {
+        if constexpr (INTERIOR) {
+            load_operand<COUNT, MN_MAJOR, SHARERS>(to, maps.matrix.of[phase], first, k, full, rank);
         } else if constexpr (MN_MAJOR) {
             constexpr int SHARE = DEPTH / SHARERS;
-            const CUtensorMap& map = k + DEPTH + EIGHTS <= K ? maps.edge.of[phase] : maps.whole.of[phase];
-            char* at = to + rank * SHARE * SWIZZLE_ROW_BYTES;
+            const CUtensorMap& map = k + DEPTH + EIGHTS <= K ? maps.edge.of[phase] : maps.matrix.of[phase];
+            std::byte* at = to + rank * SHARE * SWIZZLE_ROW_BYTES;
 #pragma unroll 1
             for (int column = first; column < first + min(rest, COUNT); column += DEPTH, at += PANEL_BYTES) {
                 load_box<SHARERS>(at, map, column, k + rank * SHARE, full);
             }
         } else if (rest > 0) {
-            const int mine = rank * share();
-            load_box<SHARERS>(to + mine * SWIZZLE_ROW_BYTES, maps.edge.of[phase], k, first + mine, full);
+            const int offset = rank * share();
+            load_box<SHARERS>(to + offset * SWIZZLE_ROW_BYTES, maps.edge.of[phase], k, first + offset, full);
         }
     }
 };
 
 // Zeroes the 128-byte rows from `first` to ROWS. The block's first THREADS threads call it.
 template <int ROWS, int THREADS>
-__device__ __forceinline__ void clear_rows(char* rows, int first) {
+__device__ __forceinline__ void clear_rows(std::byte* rows, int first) {
     constexpr int VECTORS = SWIZZLE_ROW_BYTES / sizeof(uint4);  // per row
 #pragma unroll 1
     for (int i = first * VECTORS + threadIdx.x; i < ROWS * VECTORS; i += THREADS) {

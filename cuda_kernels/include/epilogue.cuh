@@ -4,12 +4,12 @@
 #include "tensor_tile.cuh"
 
 constexpr int greatest_divisor(int a, int b) { return b == 0 ? a : greatest_divisor(b, a % b); }
-constexpr int WHOLE_LINE = SWIZZLE_ROW_BYTES / sizeof(Result);
+constexpr int FULL_LINE = SWIZZLE_ROW_BYTES / sizeof(Result);
 constexpr int LINE =
-    TRANSPOSE_C ? WHOLE_LINE : greatest_divisor(config::BLOCK_N, WHOLE_LINE);  // elements of C per row of a piece
+    TRANSPOSE_C ? FULL_LINE : greatest_divisor(config::BLOCK_N, FULL_LINE);  // elements of C per row of a piece
 constexpr int LINE_BYTES = LINE * sizeof(Result);
 constexpr int PANELS = TRANSPOSE_C ? WGMMA_M / LINE : 1;  // per piece: a piece of C^T has all 64 rows
-constexpr int PIECE_COLUMNS = greatest_divisor(config::BLOCK_N, WHOLE_LINE);  // columns of D in a piece
+constexpr int PIECE_COLUMNS = greatest_divisor(config::BLOCK_N, FULL_LINE);  // columns of D in a piece
 constexpr int PIECE_PANEL_BYTES = (TRANSPOSE_C ? PIECE_COLUMNS : WGMMA_M) * LINE_BYTES;
 constexpr int PIECES_OF_TILE = config::BLOCK_N / PIECE_COLUMNS;
 // Pieces per warpgroup: one is written while the other is stored. Three warpgroups have one each, which frees memory
@@ -22,7 +22,7 @@ __device__ __forceinline__ int swizzled_line(int row, int chunk) {
 }
 
 struct Piece {
-    char bytes[PANELS * PIECE_PANEL_BYTES];
+    std::byte bytes[PANELS * PIECE_PANEL_BYTES];
 };
 
 // stmatrix.x4 (PTX ISA, 'Warp-level matrix store instruction') stores four 8 x 8 matrices of 16-bit elements; lane l
@@ -45,13 +45,13 @@ __device__ __forceinline__ void write_piece(Piece& piece, const float (&acc)[ACC
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     if constexpr (THROUGH_REGISTERS) {
         // Two panels of 32 columns of C: a lane has two neighbouring columns of C in each of its rows
-        char* const panel = piece.bytes + turned_panel() * PIECE_PANEL_BYTES + lane / 4 % 2 * 8;
+        std::byte* const panel = piece.bytes + transposed_panel() * PIECE_PANEL_BYTES + lane / 4 % 2 * 8;
 #pragma unroll
         for (int i = FIRST / 2; i < (FIRST + PIECE_COLUMNS) / 2; i += 4) {
 #pragma unroll
             for (int next = 0; next < 2; ++next) {
                 const int row = (i - FIRST / 2) * 2 + lane % 4 * 2 + next;
-                store_pair(reinterpret_cast<Result*>(panel + swizzled_128(row, turned_chunk())), acc[i + next],
+                store_pair(reinterpret_cast<Result*>(panel + swizzled_128(row, transposed_chunk())), acc[i + next],
                            acc[i + 2 + next]);
             }
         }
@@ -66,16 +66,16 @@ __device__ __forceinline__ void write_piece(Piece& piece, const float (&acc)[ACC
                 store_pair(reinterpret_cast<Result*>(&pairs[p]), acc[i + 2 * p] * scale, acc[i + 2 * p + 1] * scale);
             }
             if constexpr (TRANSPOSE_C) {  // 8 rows of D are one column of a matrix
-                char* const to = piece.bytes + swizzled_128(column + right * 8 + upper % 8, warp * 2 + upper / 8);
+                std::byte* const to = piece.bytes + swizzled_128(column + right * 8 + upper % 8, warp * 2 + upper / 8);
                 stmatrix_x4_trans(to, pairs[0], pairs[1], pairs[2], pairs[3]);
             } else {  // 8 columns of D are one row of a matrix
-                char* const to = piece.bytes + swizzled_line(warp * 16 + upper, column / 8 + right);
+                std::byte* const to = piece.bytes + swizzled_line(warp * 16 + upper, column / 8 + right);
                 stmatrix_x4(to, pairs[0], pairs[1], pairs[2], pairs[3]);
             }
         }
     } else if constexpr (TRANSPOSE_C) {
         const int chunk = warp % 2 * 4 + lane / 16;  // a warp has 16 rows of D; four warps share two panels
-        char* const panel = piece.bytes + warp / 2 * PIECE_PANEL_BYTES + lane / 4 % 4 * sizeof(Result);
+        std::byte* const panel = piece.bytes + warp / 2 * PIECE_PANEL_BYTES + lane / 4 % 4 * sizeof(Result);
 #pragma unroll
         for (int i = FIRST / 2; i < (FIRST + PIECE_COLUMNS) / 2; ++i) {
             const int row = (i - FIRST / 2) / 4 * 8 + lane % 4 * 2 + i % 2;
@@ -88,7 +88,7 @@ __device__ __forceinline__ void write_piece(Piece& piece, const float (&acc)[ACC
             const int i = (FIRST + column) / 2, chunk = column / 4 + lane % 4 / 2;
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                char* const to = piece.bytes + swizzled_128(row + half * 8, chunk) + lane % 2 * 8;
+                std::byte* const to = piece.bytes + swizzled_128(row + half * 8, chunk) + lane % 2 * 8;
                 store_pair(reinterpret_cast<Result*>(to), acc[i + 2 * half], acc[i + 2 * half + 1]);
             }
         }
@@ -96,9 +96,9 @@ __device__ __forceinline__ void write_piece(Piece& piece, const float (&acc)[ACC
 }
 
 // The epilogue of a plain kernel: the sums stay as they are.
-struct Untouched {
+struct NoEpilogue {
     template <int FIRST>
-    __device__ __forceinline__ void finish(float (&)[ACCUMULATORS]) {}
+    __device__ __forceinline__ void apply(float (&)[ACCUMULATORS]) {}
 };
 
 // Starts the store of a piece at (row `down`, column `across`) of C.
@@ -113,20 +113,20 @@ __device__ __forceinline__ void store_piece(const CUtensorMap& C, const Piece& p
 
 // Applies the epilogue to a warpgroup's 64 rows of sums and stores them at (row, col) of D. Each warpgroup has its own
 // PIECES `pieces` and its own number `barrier`.
-template <int FIRST = 0, typename To, typename Finish = Untouched>
+template <int FIRST = 0, typename To, typename Epilogue = NoEpilogue>
 __device__ __forceinline__ void store_tile(const To& C, float (&acc)[ACCUMULATORS], float scale, Piece* pieces, int row,
-                                           int col, int barrier, Finish&& finish = {}) {
+                                           int col, int barrier, Epilogue&& epilogue = {}) {
     const bool storer = threadIdx.x % WARPGROUP == 0;
     Piece& piece = pieces[FIRST / PIECE_COLUMNS % PIECES];
     // Wait until the TMA unit has read this piece, the last one stored if a tile ended with it, else the one before
     if (storer) tma_store_wait_read<FIRST == 0 && PIECES_OF_TILE % 2 == 1 ? 0 : PIECES - 1>();
     bar_sync(barrier, WARPGROUP);
-    finish.template finish<FIRST>(acc);
+    epilogue.template apply<FIRST>(acc);
     write_piece<FIRST>(piece, acc, scale);
     fence_proxy_async();
     bar_sync(barrier, WARPGROUP);  // the piece is written, and visible to the TMA unit
     store_piece(C, piece, TRANSPOSE_C ? col + FIRST : row, TRANSPOSE_C ? row : col + FIRST);
     if constexpr (FIRST + PIECE_COLUMNS < config::BLOCK_N) {
-        store_tile<FIRST + PIECE_COLUMNS>(C, acc, scale, pieces, row, col, barrier, finish);
+        store_tile<FIRST + PIECE_COLUMNS>(C, acc, scale, pieces, row, col, barrier, epilogue);
     }
 }

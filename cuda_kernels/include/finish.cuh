@@ -61,10 +61,10 @@ __device__ __forceinline__ float2 as_floats(unsigned pair) {
     else
         return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000));  // bf16 is half of a float
 }
-__device__ __forceinline__ float2 of_lane(float2 x, int lane) {
+__device__ __forceinline__ float2 from_lane(float2 x, int lane) {
     return make_float2(__shfl_sync(~0u, x.x, lane), __shfl_sync(~0u, x.y, lane));
 }
-__device__ __forceinline__ unsigned of_lane(unsigned x, int lane) { return __shfl_sync(~0u, x, lane); }
+__device__ __forceinline__ unsigned from_lane(unsigned x, int lane) { return __shfl_sync(~0u, x, lane); }
 
 // Reads a pair from two addresses that are no neighbours, each if its flag is set, else 0.
 __device__ __forceinline__ float2 join(const float* x, bool has_x, const float* y, bool has_y) {
@@ -88,7 +88,7 @@ struct Extras {
 // Applies the epilogue to the sums of a warpgroup's tile, piece by piece. The bias is read when a tile begins,
 // distributed over the lanes of each warp, and c is read AHEAD pieces before it is needed. Two neighbours in memory are
 // read at once, so rows of c and a bias along them have an even number of elements, or one more that is ignored.
-class Finished {
+class FusedEpilogue {
     using BiasElement = std::conditional_t<config::BIAS == Bias::fp32, float, Result>;
     static constexpr bool ALONG_ROWS = TRANSPOSE_C != config::BIAS_BY_ROWS;  // the bias has one number per row of D
     static constexpr int SUMS = PIECE_COLUMNS / 2;                           // per lane and piece
@@ -101,13 +101,13 @@ class Finished {
     const Extras& extras;
     const int row, col;  // the lane's first ones in D
     // The bias as it is stored, since a conversion waits for the read: of the lane's rows, or pair l + 32 i of columns
-    Pair<BiasElement> of_rows[HAS_BIAS && ALONG_ROWS ? 2 : 1];
-    Pair<BiasElement> of_columns[HAS_BIAS && !ALONG_ROWS ? (config::BLOCK_N + 63) / 64 : 1];
+    Pair<BiasElement> row_bias[HAS_BIAS && ALONG_ROWS ? 2 : 1];
+    Pair<BiasElement> column_bias[HAS_BIAS && !ALONG_ROWS ? (config::BLOCK_N + 63) / 64 : 1];
     Pair<Result> c[AHEAD][config::ADDS_C ? SUMS / 2 : 1] = {};
 
     static __device__ __forceinline__ int lane_row() {
         const int lane = threadIdx.x % 32;
-        if (THROUGH_REGISTERS) return turned_panel() * LINE + turned_chunk() * 4 + lane / 4 % 2 * 2;
+        if (THROUGH_REGISTERS) return transposed_panel() * LINE + transposed_chunk() * 4 + lane / 4 % 2 * 2;
         return threadIdx.x / 32 % 4 * 16 + lane / 4;
     }
     static constexpr __device__ int first_of_pair(int pair) {
@@ -136,29 +136,29 @@ class Finished {
         }
     }
 
-    __device__ __forceinline__ float finished(float sum, int i, float c, float2 bias) const {
+    __device__ __forceinline__ float apply_to_sum(float sum, int i, float c, float2 bias) const {
         float added = config::ADDS_C ? extras.beta * c : 0.0f;
-        if constexpr (HAS_BIAS && ALONG_ROWS) added += as_floats<BiasElement>(of_rows[i / 2 % 2]).x;
+        if constexpr (HAS_BIAS && ALONG_ROWS) added += as_floats<BiasElement>(row_bias[i / 2 % 2]).x;
         else if (HAS_BIAS) added += i % 2 ? bias.y : bias.x;
         return activate(extras.alpha * sum + added);
     }
 
    public:
     // first_row is the warpgroup's first row of D, first_col the tile's first column.
-    __device__ __forceinline__ Finished(const Extras& extras, int first_row, int first_col)
+    __device__ __forceinline__ FusedEpilogue(const Extras& extras, int first_row, int first_col)
         : extras(extras), row(first_row + lane_row()), col(first_col + threadIdx.x % 4 * 2) {
         const auto* const bias = static_cast<const BiasElement*>(extras.bias);
         if constexpr (HAS_BIAS && ALONG_ROWS) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int at = row + half * NEXT_ROW;
-                of_rows[half] = join(bias + at, at < extras.rows, bias + at, false);
+                row_bias[half] = join(bias + at, at < extras.rows, bias + at, false);
             }
         } else if constexpr (HAS_BIAS) {
 #pragma unroll
             for (int i = 0; i * 64 < config::BLOCK_N; ++i) {
                 const int at = first_col + i * 64 + threadIdx.x % 32 * 2;
-                of_columns[i] =
+                column_bias[i] =
                     at < extras.columns ? *reinterpret_cast<const Pair<BiasElement>*>(bias + at) : Pair<BiasElement>{};
             }
         }
@@ -174,7 +174,7 @@ class Finished {
     }
 
     template <int FIRST>
-    __device__ __forceinline__ void finish(float (&acc)[ACCUMULATORS]) {
+    __device__ __forceinline__ void apply(float (&acc)[ACCUMULATORS]) {
         constexpr int LATER = FIRST + AHEAD * PIECE_COLUMNS;
 #pragma unroll
         for (int pair = 0; pair < SUMS / 2; ++pair) {
@@ -182,10 +182,10 @@ class Finished {
             float2 added = {}, bias = {};
             if constexpr (config::ADDS_C) added = as_floats<Result>(c[FIRST / PIECE_COLUMNS % AHEAD][pair]);
             if constexpr (HAS_BIAS && !ALONG_ROWS) {
-                bias = as_floats<BiasElement>(of_lane(of_columns[i / 32], i / 4 % 8 * 4 + threadIdx.x % 4));
+                bias = as_floats<BiasElement>(from_lane(column_bias[i / 32], i / 4 % 8 * 4 + threadIdx.x % 4));
             }
-            acc[i] = finished(acc[i], i, added.x, bias);
-            acc[i + NEXT] = finished(acc[i + NEXT], i + NEXT, added.y, bias);
+            acc[i] = apply_to_sum(acc[i], i, added.x, bias);
+            acc[i + NEXT] = apply_to_sum(acc[i + NEXT], i + NEXT, added.y, bias);
         }
         if constexpr (config::ADDS_C && LATER < config::BLOCK_N) read_c<LATER>();
     }

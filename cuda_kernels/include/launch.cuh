@@ -10,7 +10,7 @@ struct LaunchShape {
     unsigned grid[3];
     unsigned block[3];
     unsigned shared_bytes;           // dynamic shared memory
-    unsigned asks = 1;               // 1 to set a limit above 48 KiB; a kernel keeps it
+    unsigned raises_limit = 1;       // 1 to set a limit above 48 KiB; a kernel keeps it
     float* partials;                 // buffer for sums of a part of K, or null
     int* flags;                      // of blocks that share tiles, 0 before and after a launch; or null
     int shared_tiles;                // number of tiles, the last ones, that blocks share
@@ -29,30 +29,30 @@ struct LaunchShape {
 // Starts `kernel` on `stream`; returns cudaSuccess or the error of the launch itself.
 template <typename... Params, typename... Args>
 cudaError_t launch_kernel(void (*kernel)(Params...), const LaunchShape& shape, cudaStream_t stream, Args... args) {
-    if (shape.asks && shape.shared_bytes > 48 * 1024) {  // a kernel has to request more
+    if (shape.raises_limit && shape.shared_bytes > 48 * 1024) {  // a kernel has to request more
         cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                  static_cast<int>(shape.shared_bytes));
         if (error != cudaSuccess) return error;
     }
     cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t how = {};
-    how.attrs = attributes;
+    cudaLaunchConfig_t launch_config = {};
+    launch_config.attrs = attributes;
     if (shape.early) {
-        cudaLaunchAttribute& early = attributes[how.numAttrs++];
+        cudaLaunchAttribute& early = attributes[launch_config.numAttrs++];
         early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
         early.val.programmaticStreamSerializationAllowed = 1;
     }
     // An attribute, unlike __cluster_dims__, allows launches without clusters. With clusters of one, s19's tiles took
     // 1.01 times as long (H100), or 1.04 with more than two tiles per SM (medians; 1.19 and 1.41 in 5% of the cases).
     if (shape.cluster > 1) {
-        cudaLaunchAttribute& clusters = attributes[how.numAttrs++];
+        cudaLaunchAttribute& clusters = attributes[launch_config.numAttrs++];
         clusters.id = cudaLaunchAttributeClusterDimension;
         clusters.val.clusterDim.x = shape.cluster, clusters.val.clusterDim.y = clusters.val.clusterDim.z = 1;
     }
-    how.gridDim = dim3(shape.grid[0], shape.grid[1], shape.grid[2]);
-    how.blockDim = dim3(shape.block[0], shape.block[1], shape.block[2]);
-    how.dynamicSmemBytes = shape.shared_bytes, how.stream = stream;
-    return cudaLaunchKernelEx(&how, kernel, static_cast<Params>(args)...);
+    launch_config.gridDim = dim3(shape.grid[0], shape.grid[1], shape.grid[2]);
+    launch_config.blockDim = dim3(shape.block[0], shape.block[1], shape.block[2]);
+    launch_config.dynamicSmemBytes = shape.shared_bytes, launch_config.stream = stream;
+    return cudaLaunchKernelEx(&launch_config, kernel, static_cast<Params>(args)...);
 }
 
 extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }

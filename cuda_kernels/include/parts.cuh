@@ -4,9 +4,9 @@
 #include "tensor_tile.cuh"
 
 // The operands, A by rows and B in config::B_LAYOUT, and the sizes and the exponents of the lines of left @ right.
-struct Whole {
+struct Operands {
     const float *A, *B;
-    const int *of_rows, *of_columns;
+    const int *row_exponents, *column_exponents;
     int M, N, K;
 
     __device__ __forceinline__ float a(int m, int k) const { return A[static_cast<size_t>(m) * K + k]; }
@@ -19,8 +19,8 @@ struct Whole {
     __device__ __forceinline__ float right(int k, int n) const {
         return n >= N ? 0.0f : TRANSPOSE_C ? a(n, k) : b(k, n);
     }
-    __device__ __forceinline__ int row_exponent(int m) const { return m < M ? of_rows[m] : 0; }
-    __device__ __forceinline__ int column_exponent(int n) const { return n < N ? of_columns[n] : 0; }
+    __device__ __forceinline__ int row_exponent(int m) const { return m < M ? row_exponents[m] : 0; }
+    __device__ __forceinline__ int column_exponent(int n) const { return n < N ? column_exponents[n] : 0; }
 };
 
 __device__ __forceinline__ float power_of_two(int exponent) { return __int_as_float((exponent + 127) << 23); }
@@ -38,41 +38,42 @@ __device__ __forceinline__ void join_sums(float (&acc)[ACCUMULATORS], const floa
 }
 
 // Undoes the powers of two in `acc`, a warpgroup's 64 rows of left @ right from (row, col) on.
-__device__ __forceinline__ void finish_sums(float (&acc)[ACCUMULATORS], const Whole& whole, int row, int col) {
+__device__ __forceinline__ void finish_sums(float (&acc)[ACCUMULATORS], const Operands& operands, int row, int col) {
     constexpr int READS = (config::BLOCK_N + 31) / 32;
     const int lane = threadIdx.x % 32, m = row + threadIdx.x / 32 % 4 * 16 + lane / 4, n = col + lane % 4 * 2;
-    const int of_rows[2] = {whole.row_exponent(m), whole.row_exponent(m + 8)};
-    int of_columns[READS];  // column l + 32 i in lane l
-    bool wide = of_rows[0] == config::WIDE || of_rows[1] == config::WIDE;
+    const int row_exponents[2] = {operands.row_exponent(m), operands.row_exponent(m + 8)};
+    int column_exponents[READS];  // column l + 32 i in lane l
+    bool wide = row_exponents[0] == config::WIDE || row_exponents[1] == config::WIDE;
 #pragma unroll
     for (int i = 0; i < READS; ++i) {
-        of_columns[i] = whole.column_exponent(col + i * 32 + lane);
-        wide |= of_columns[i] == config::WIDE;
+        column_exponents[i] = operands.column_exponent(col + i * 32 + lane);
+        wide |= column_exponents[i] == config::WIDE;
     }
     const auto column_exponent = [&](int i) {  // exponent of the column of sum i
-        return __shfl_sync(~0u, of_columns[i / 16], i / 4 % 4 * 8 + lane % 4 * 2 + i % 2);
+        return __shfl_sync(~0u, column_exponents[i / 16], i / 4 % 4 * 8 + lane % 4 * 2 + i % 2);
     };
 #pragma unroll
     for (int i = 0; i < ACCUMULATORS; ++i) {
-        acc[i] = times_power_of_two(acc[i], -(of_rows[i / 2 % 2] + column_exponent(i)));
+        acc[i] = times_power_of_two(acc[i], -(row_exponents[i / 2 % 2] + column_exponent(i)));
     }
     if (!__any_sync(~0u, wide)) return;
 #pragma unroll
     for (int i = 0; i < ACCUMULATORS; i += 4) {  // two columns at a time: slow, and few registers
         const int at = n + i / 4 * 8;
-        if (at - lane % 4 * 2 >= whole.N) break;
+        if (at - lane % 4 * 2 >= operands.N) break;
         float sums[2][2] = {};
 #pragma unroll 1
-        for (int k = 0; k < whole.K; ++k) {
+        for (int k = 0; k < operands.K; ++k) {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                sums[j / 2][j % 2] = fmaf(whole.left(m + j / 2 * 8, k), whole.right(k, at + j % 2), sums[j / 2][j % 2]);
+                sums[j / 2][j % 2] =
+                    fmaf(operands.left(m + j / 2 * 8, k), operands.right(k, at + j % 2), sums[j / 2][j % 2]);
             }
         }
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-            const int of_column = column_exponent(i + j);
-            if (of_rows[j / 2] == config::WIDE || of_column == config::WIDE) acc[i + j] = sums[j / 2][j % 2];
+            const int exponent = column_exponent(i + j);
+            if (row_exponents[j / 2] == config::WIDE || exponent == config::WIDE) acc[i + j] = sums[j / 2][j % 2];
         }
     }
 }

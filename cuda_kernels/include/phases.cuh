@@ -11,10 +11,10 @@ struct TensorMaps {
     CUtensorMap of[PHASES];
 
     // Takes the first PHASES of `maps`, and moves `maps` past them.
-    static TensorMaps taken_from(const CUtensorMap*& maps) {
-        TensorMaps taken;
-        for (CUtensorMap& map : taken.of) map = *maps++;
-        return taken;
+    static TensorMaps from_maps(const CUtensorMap*& maps) {
+        TensorMaps result;
+        for (CUtensorMap& map : result.of) map = *maps++;
+        return result;
     }
     __device__ __forceinline__ const CUtensorMap& of_phase(int phase) const { return of[phase]; }
     __device__ __forceinline__ void prefetch() const {
@@ -25,7 +25,7 @@ struct TensorMaps {
 
 // Returns the rows of A if every phase is rounded up to whole tiles of `of_tile` rows.
 template <int PHASES>
-__device__ __forceinline__ int in_whole_tiles(int rows, int of_tile) {
+__device__ __forceinline__ int padded_rows(int rows, int of_tile) {
     if (PHASES == 1) return rows;
     return ((rows + PHASES - 1) / PHASES + of_tile - 1) / of_tile * of_tile * PHASES;
 }
@@ -37,17 +37,17 @@ __device__ __forceinline__ int rows_of_phase(int rows, int phase) {
 }
 
 constexpr int IN_16_BYTES = 16 / sizeof(Element);
-// Returns how many elements early the columns of a phase begin; MOST_BEFORE is the maximum over the phases.
+// Returns how many elements early the columns of a phase begin; MAX_ELEMENTS_BEFORE is the maximum over the phases.
 __device__ __forceinline__ int elements_before(int phase, int columns) {
     return static_cast<unsigned>(phase) * static_cast<unsigned>(columns) % IN_16_BYTES;
 }
 template <int PHASES>
-constexpr int MOST_BEFORE = IN_16_BYTES - IN_16_BYTES / PHASES;
+constexpr int MAX_ELEMENTS_BEFORE = IN_16_BYTES - IN_16_BYTES / PHASES;
 
 // Zeroes these elements in the first slice of ROWS rows, which are stored along k; `thread` is one of THREADS, which
 // then wait at a barrier.
 template <int ROWS, int THREADS>
-__device__ __forceinline__ void clear_before(char* rows, int count, int thread, int barrier) {
+__device__ __forceinline__ void clear_before(std::byte* rows, int count, int thread, int barrier) {
     for (int row = thread; row < ROWS; row += THREADS) {
         auto* const halves = reinterpret_cast<unsigned short*>(rows + swizzled_128(row, 0));
         for (int i = 0; i < count * static_cast<int>(sizeof(Element)) / 2; ++i) halves[i] = 0;

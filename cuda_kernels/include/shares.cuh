@@ -9,19 +9,19 @@
 #include "tensor_tile.cuh"
 
 template <int BLOCK_M, int BLOCK_N>
-struct Deal {
+struct TileSchedule {
     int tiles_m, tiles_n, slices;  // of C; of K per tile
-    int whole;                     // tiles that one block computes alone
+    int unshared;                  // tiles that one block computes alone
     int shared;                    // K slices of all shared tiles
     int block, blocks;             // index and number of blocks
     int sharers;                   // blocks, the last ones, with a slice of shared tiles
 
     // depth is the number of elements of K per slice.
-    __device__ Deal(int M, int N, int K, int depth, int shared_tiles, int block, int blocks)
+    __device__ TileSchedule(int M, int N, int K, int depth, int shared_tiles, int block, int blocks)
         : tiles_m((M + BLOCK_M - 1) / BLOCK_M),
           tiles_n((N + BLOCK_N - 1) / BLOCK_N),
           slices((K + depth - 1) / depth),
-          whole(tiles_m * tiles_n - shared_tiles),
+          unshared(tiles_m * tiles_n - shared_tiles),
           shared(shared_tiles * slices),
           block(block),
           blocks(blocks),
@@ -35,23 +35,23 @@ struct Deal {
 
     // Returns how many shares of a tile follow this block's, up to the one with the tile's last slice.
     __device__ int shares_behind(int tile) const {
-        const long long end = static_cast<long long>(tile - whole + 1) * slices;
+        const long long end = static_cast<long long>(tile - unshared + 1) * slices;
         return static_cast<int>((end * sharers - 1) / shared) - my_share();
     }
 
     // Calls act(tile, first slice, slices) for each part of this block in order. Whole warps call it.
     template <typename Act>
-    __device__ __forceinline__ void each_part(Act act) const {
+    __device__ __forceinline__ void for_each_part(Act act) const {
         int next_shared = 0, end = 0;
         if (shared > 0) {  // a division is computed per lane, and is slow in a short kernel
             next_shared = uniform(begin_of(my_share()));
             end = uniform(begin_of(my_share() + 1));
         }
 #pragma unroll 1
-        for (int next = block; next < whole || next_shared < end; next += blocks) {
+        for (int next = block; next < unshared || next_shared < end; next += blocks) {
             int tile = next, first = 0, count = slices;
-            if (next >= whole) {
-                tile = whole + next_shared / slices, first = next_shared % slices;
+            if (next >= unshared) {
+                tile = unshared + next_shared / slices, first = next_shared % slices;
                 count = min(slices - first, end - next_shared);
                 next_shared += count;
             }
@@ -92,7 +92,7 @@ __device__ __forceinline__ void add_sums(float (&acc)[ACCUMULATORS], const Sums&
 }
 
 // Stores a warpgroup's sums to device memory and raises its flag. `barrier` is the warpgroup's own.
-__device__ __forceinline__ void leave_sums(Sums& sums, int* flag, const float (&acc)[ACCUMULATORS], int barrier) {
+__device__ __forceinline__ void store_sums(Sums& sums, int* flag, const float (&acc)[ACCUMULATORS], int barrier) {
     const int thread = threadIdx.x % WARPGROUP;
 #pragma unroll
     for (int i = 0; i < ACCUMULATORS; i += 4) {
@@ -103,8 +103,8 @@ __device__ __forceinline__ void leave_sums(Sums& sums, int* flag, const float (&
 }
 
 // Waits for the sums of `shares` shares, which like their flags are `step` elements apart, and adds them.
-__device__ __forceinline__ void collect_sums(float (&acc)[ACCUMULATORS], const Sums* sums, int* flags, int step,
-                                             int shares, int barrier) {
+__device__ __forceinline__ void add_stored_sums(float (&acc)[ACCUMULATORS], const Sums* sums, int* flags, int step,
+                                                int shares, int barrier) {
     const int thread = threadIdx.x % WARPGROUP;
     for (int i = thread; i < shares; i += WARPGROUP) wait_for_flag(&flags[i * step]);
     bar_sync(barrier, WARPGROUP);                                       // every flag has been seen
@@ -118,7 +118,7 @@ __device__ __forceinline__ void collect_sums(float (&acc)[ACCUMULATORS], const S
 // Every thread has arrived at the cluster's barrier, and waits there first, so that the mbarriers are initialised.
 template <int CLUSTER_K>
 __device__ __forceinline__ bool
-add_in_cluster(float (&acc)[ACCUMULATORS], Sums* sums, int step, Mbarrier& there, int rank) {
+add_in_cluster(float (&acc)[ACCUMULATORS], Sums* sums, int step, Mbarrier& arrived, int rank) {
     const int thread = threadIdx.x % WARPGROUP;
     cluster_wait();
     if (rank > 0) {
@@ -128,10 +128,10 @@ add_in_cluster(float (&acc)[ACCUMULATORS], Sums* sums, int step, Mbarrier& there
                           make_float4(acc[i], acc[i + 1], acc[i + 2], acc[i + 3]));
         }
         __syncwarp();
-        if (thread % 32 == 0) mbarrier_arrive_cluster_release(there, 0);
+        if (thread % 32 == 0) mbarrier_arrive_cluster_release(arrived, 0);
         return false;
     }
-    mbarrier_wait_cluster_acquire(there, 0);
+    mbarrier_wait_cluster_acquire(arrived, 0);
 #pragma unroll
     for (int block = 1; block < CLUSTER_K; ++block) add_sums(acc, sums[(block - 1) * step], thread);
     return true;

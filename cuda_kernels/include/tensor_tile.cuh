@@ -6,6 +6,7 @@
 // tiles for few rows of C, and in tf32 with B as (k, n): its right operand must be stored along k, but its left one may
 // come from registers, in any order.
 #pragma once
+#include <cstddef>
 #include <type_traits>
 #include "element.cuh"
 #include "tma.cuh"
@@ -37,7 +38,7 @@ __device__ __forceinline__ Number uniform(Number x) {
 __device__ __forceinline__ int warp_of_thread() { return uniform(threadIdx.x / 32); }
 __device__ __forceinline__ int warpgroup_of_thread() { return uniform(threadIdx.x / WARPGROUP); }
 
-__device__ __forceinline__ char* aligned_to_swizzle(char* smem) {
+__device__ __forceinline__ std::byte* aligned_to_swizzle(std::byte* smem) {
     return smem + (SWIZZLE_ALIGNMENT - shared_address(smem) % SWIZZLE_ALIGNMENT) % SWIZZLE_ALIGNMENT;
 }
 
@@ -45,14 +46,14 @@ __device__ __forceinline__ char* aligned_to_swizzle(char* smem) {
 // per k, each with as many rows of the left or columns of the right operand as 128 bytes hold.
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
 struct TensorSlice {
-    char left[BLOCK_LEFT * SWIZZLE_ROW_BYTES];
+    std::byte left[BLOCK_LEFT * SWIZZLE_ROW_BYTES];
     static constexpr int PANELS = RIGHT_MN_MAJOR ? (BLOCK_RIGHT + DEPTH - 1) / DEPTH * DEPTH : BLOCK_RIGHT;
-    char right[PANELS * SWIZZLE_ROW_BYTES];
+    std::byte right[PANELS * SWIZZLE_ROW_BYTES];
 };
 
 // Starts the copy of the box at (column, row) to the same address in each of the cluster's SHARERS blocks.
 template <int SHARERS>
-__device__ __forceinline__ void load_box(char* to, const CUtensorMap& map, int column, int row, Mbarrier& full) {
+__device__ __forceinline__ void load_box(std::byte* to, const CUtensorMap& map, int column, int row, Mbarrier& full) {
     constexpr unsigned short EVERYONE = (1 << SHARERS) - 1;
     if (SHARERS == 1) tma_load(to, map, column, row, full);
     else tma_load_multicast(to, map, column, row, full, EVERYONE);
@@ -63,12 +64,12 @@ __device__ __forceinline__ void load_box(char* to, const CUtensorMap& map, int c
 // k, else a part of every panel.
 template <int COUNT, bool MN_MAJOR, int SHARERS = 1>
 __device__ __forceinline__ void
-load_operand(char* to, const CUtensorMap& map, int first, int k, Mbarrier& full, int rank = 0) {
+load_operand(std::byte* to, const CUtensorMap& map, int first, int k, Mbarrier& full, int rank = 0) {
     constexpr int BOXES = MN_MAJOR ? (COUNT + DEPTH - 1) / DEPTH : 1, SHARE = (MN_MAJOR ? DEPTH : COUNT) / SHARERS;
 #pragma unroll
     for (int box = 0; box < BOXES; ++box) {
         const int column = MN_MAJOR ? first + box * DEPTH : k, row = (MN_MAJOR ? k : first) + rank * SHARE;
-        char* const at = to + box * PANEL_BYTES + rank * SHARE * SWIZZLE_ROW_BYTES;
+        std::byte* const at = to + box * PANEL_BYTES + rank * SHARE * SWIZZLE_ROW_BYTES;
         load_box<SHARERS>(at, map, column, row, full);
     }
 }
@@ -76,22 +77,22 @@ load_operand(char* to, const CUtensorMap& map, int first, int k, Mbarrier& full,
 // Returns the chunk of a panel of B as (k, n) that holds the two rows of B^T that a lane multiplies, at k = lane % 4.
 // Rows lane / 4 and lane / 4 + 8 of wgmma are assigned to neighbouring columns of B, and a warp's 16 columns are chunks
 // 0, 4, 1, 5 of a row, or 2, 6, 3, 7: so the 16 lanes of half a warp read 8 bytes each from different banks.
-__device__ __forceinline__ int turned_chunk() {
+__device__ __forceinline__ int transposed_chunk() {
     const int warp = threadIdx.x / 32 % 4, row = threadIdx.x % 32 / 4;
     return row / 2 % 2 * 4 + row / 4 + warp % 2 * 2;
 }
-__device__ __forceinline__ int turned_panel() { return threadIdx.x / 64 % 2; }
+__device__ __forceinline__ int transposed_panel() { return threadIdx.x / 64 % 2; }
 
 // A lane's elements of a slice of B as (k, n), in the register layout of wgmma's left operand.
-struct TurnedFragments {
+struct TransposedFragments {
     static constexpr int STEPS = SWIZZLE_ROW_BYTES / WGMMA_K_BYTES;
     unsigned words[STEPS][4];
 
-    __device__ __forceinline__ explicit TurnedFragments(const char* left) {
+    __device__ __forceinline__ explicit TransposedFragments(const std::byte* left) {
         const int lane = threadIdx.x % 32, k = lane % 4;
-        const char* const panel = left + turned_panel() * PANEL_BYTES + lane / 4 % 2 * 8;
-        const char* const upper = panel + swizzled_128(k, turned_chunk());
-        const char* const lower = panel + swizzled_128(k + 4, turned_chunk());
+        const std::byte* const panel = left + transposed_panel() * PANEL_BYTES + lane / 4 % 2 * 8;
+        const std::byte* const upper = panel + swizzled_128(k, transposed_chunk());
+        const std::byte* const lower = panel + swizzled_128(k + 4, transposed_chunk());
 #pragma unroll
         for (int i = 0; i < STEPS; ++i) {
             const uint2 first = *reinterpret_cast<const uint2*>(upper + i * ATOM_BYTES);
@@ -104,11 +105,11 @@ struct TurnedFragments {
 // How many steps a warpgroup may have in flight. The left operand's registers are written between two steps, and if
 // they were written while a wgmma is in flight, ptxas would serialise all wgmmas (C7513). With one step in flight, the
 // other warpgroup keeps the tensor cores busy.
-inline constexpr int STEPS_UNDER_WAY = THROUGH_REGISTERS ? 1 : 2;
+inline constexpr int STEPS_IN_FLIGHT = THROUGH_REGISTERS ? 1 : 2;
 
 // Warps of a warpgroup that arrive when a slice is free. A wgmma completes for the whole warpgroup at once, so one warp
 // suffices; if warps also read the slice themselves, each must arrive.
-inline constexpr int SIGNALLERS = THROUGH_REGISTERS ? 4 : 1;
+inline constexpr int ARRIVING_WARPS = THROUGH_REGISTERS ? 4 : 1;
 
 // Returns wgmma's descriptor of a warpgroup's 64 rows of a slice's left operand, or of its right operand.
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
@@ -125,7 +126,7 @@ __device__ __forceinline__ unsigned long long right_descriptor(const TensorSlice
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
 class Descriptors {
     static constexpr int NEXT = sizeof(TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>) / 16;
-    const unsigned long long of_left, of_right;
+    const unsigned long long left_base, right_base;
 
     static __device__ __forceinline__ unsigned long long in_uniform_registers(unsigned long long descriptor) {
         return descriptor >> 32 << 32 | uniform(static_cast<unsigned>(descriptor));
@@ -133,10 +134,10 @@ class Descriptors {
 
    public:
     __device__ __forceinline__ Descriptors(const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>& first, int warpgroup)
-        : of_left(in_uniform_registers(left_descriptor(first, warpgroup))),
-          of_right(in_uniform_registers(right_descriptor(first))) {}
-    __device__ __forceinline__ unsigned long long left(int slice) const { return of_left + slice * NEXT; }
-    __device__ __forceinline__ unsigned long long right(int slice) const { return of_right + slice * NEXT; }
+        : left_base(in_uniform_registers(left_descriptor(first, warpgroup))),
+          right_base(in_uniform_registers(right_descriptor(first))) {}
+    __device__ __forceinline__ unsigned long long left(int slice) const { return left_base + slice * NEXT; }
+    __device__ __forceinline__ unsigned long long right(int slice) const { return right_base + slice * NEXT; }
 };
 
 // Starts acc += left @ right (= if not `accumulate`) for one slice of both. The caller places the fences and closes the
@@ -159,12 +160,12 @@ __device__ __forceinline__ void start_product(float (&acc)[ACCUMULATORS], unsign
 }
 
 // Computes acc += left @ right (= if not `accumulate`) for a warpgroup's 64 rows over all slices of a stage, in one
-// group, or one per slice if the left operand's registers are written in between. Returns when at most STEPS_UNDER_WAY
+// group, or one per slice if the left operand's registers are written in between. Returns when at most STEPS_IN_FLIGHT
 // - 1 groups are in flight. `of` has the descriptors of the slices of all stages.
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
 __device__ __forceinline__ void
 multiply_stage(float (&acc)[ACCUMULATORS], const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>* slices,
-               const Descriptors<BLOCK_LEFT, BLOCK_RIGHT>& of, int stage, int warpgroup, bool accumulate) {
+               const Descriptors<BLOCK_LEFT, BLOCK_RIGHT>& descriptors, int stage, int warpgroup, bool accumulate) {
     const int first = stage * SLICES;
     static_assert(BLOCK_RIGHT == config::BLOCK_N, "a warpgroup multiplies all columns of the slice");
     const auto multiply = [&](auto&& start) {
@@ -173,16 +174,17 @@ multiply_stage(float (&acc)[ACCUMULATORS], const TensorSlice<BLOCK_LEFT, BLOCK_R
         start();
         wgmma_commit_group();
         wgmma_fence_accumulators(acc);
-        wgmma_wait_group<STEPS_UNDER_WAY - 1>();
+        wgmma_wait_group<STEPS_IN_FLIGHT - 1>();
     };
     if constexpr (THROUGH_REGISTERS) {
 #pragma unroll
         for (int slice = 0; slice < SLICES; ++slice) {
-            const TurnedFragments fragments(slices[first + slice].left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES);
+            const TransposedFragments fragments(slices[first + slice].left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES);
             multiply([&] {
 #pragma unroll
-                for (int i = 0; i < TurnedFragments::STEPS; ++i) {
-                    wgmma_k8_f32_tf32_tf32(acc, fragments.words[i], of.right(first + slice) + i * (WGMMA_K_BYTES / 16),
+                for (int i = 0; i < TransposedFragments::STEPS; ++i) {
+                    wgmma_k8_f32_tf32_tf32(acc, fragments.words[i],
+                                           descriptors.right(first + slice) + i * (WGMMA_K_BYTES / 16),
                                            accumulate || slice > 0 || i > 0);
                 }
             });
@@ -191,7 +193,8 @@ multiply_stage(float (&acc)[ACCUMULATORS], const TensorSlice<BLOCK_LEFT, BLOCK_R
         multiply([&] {
 #pragma unroll
             for (int slice = 0; slice < SLICES; ++slice) {
-                start_product(acc, of.left(first + slice), of.right(first + slice), accumulate || slice > 0);
+                start_product(acc, descriptors.left(first + slice), descriptors.right(first + slice),
+                              accumulate || slice > 0);
             }
         });
     }
