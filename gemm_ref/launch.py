@@ -23,7 +23,7 @@ class Launch:
     """A CUDA launch: `grid` and `block` as (x, y, z), dynamic shared memory in bytes.
 
     `then` is the launch of a second kernel that finishes the work: the first writes up to `partials` floats of
-    device memory, sums of the `parts` that K or the tiles are dealt in, and the second adds them. `partly` names
+    device memory, sums of the `parts` that K or the tiles are divided into, and the second adds them. `partly` names
     the matrices of which it leaves a part to the other launch. Where `shared_tiles` of
     the tiles are shared, the kernel adds them itself, and its blocks wait for each other by `flags`, words that are 0
     before and after. `cluster` is how many neighbouring blocks along x, y

@@ -204,7 +204,7 @@ _LADDER = (
     Rung(
         id="s17_wgmma_tma",
         title="wgmma and TMA",
-        idea="Hopper's units: one thread asks for whole boxes (TMA), warpgroups multiply from shared memory (wgmma)",
+        idea="Hopper's units: one thread copies boxes (TMA), warpgroups multiply from shared memory (wgmma)",
         variants=_only(_WGMMA),
         tma=Tma(),
         maths=_HOPPER_MATHS,
@@ -229,7 +229,7 @@ _LADDER = (
     Rung(
         id="s19_any_shape",
         title="Any shape",
-        idea="small tiles, the product turned round for few rows, K dealt evenly to all blocks; chosen by shape",
+        idea="small tiles, C^T for few rows, K of the last tiles divided evenly among all blocks; chosen by shape",
         variants=_only(tiles.ANY_SHAPE["cuda"]["tile128x256"]),
         tiles=tiles.ANY_SHAPE,
         tma=Tma(
@@ -244,7 +244,7 @@ _LADDER = (
     Rung(
         id="s20_emulated",
         title="Emulated",
-        idea="fp32 in and out: operands in parts of 16 bits, multiplied apart; partial sums added outside tensor cores",
+        idea="fp32 in and out: operands split into parts of 16 bits; partial sums added outside tensor cores",
         variants={
             DEFAULT_VARIANT: tiles.EMULATED["cuda"]["pair128"],
             "tile128": tiles.EMULATED["cuda"]["tile128"],

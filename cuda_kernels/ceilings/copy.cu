@@ -1,19 +1,19 @@
-// How many bytes a second device memory moves when a buffer far larger than the L2 cache is copied.
+// Measures how many bytes per second device memory moves when a buffer far larger than the L2 cache is copied.
 //
-// A thread copies one vector and is done: the hardware starts the next block where one ends, in the order of memory.
-// That is what moved most on an H200 (4.26 TB/s, as much as the driver's own copy); blocks that stay and walk through
-// memory in step, with more loads of a thread on their way, reached 1.9 to 4.0.
+// A thread copies one vector and ends: the hardware starts the next block when one ends, in the order of memory. This
+// order moved most on an H200 (4.26 TB/s, as much as the driver's copy); persistent blocks that step through memory
+// together, with more loads per thread in flight, reached 1.9 to 4.0 TB/s.
 //
-// -D gives THREADS, the size of a block.
+// -D sets THREADS, the size of a block.
 #include <cuda_runtime.h>
 
-// in, out: (blocks, THREADS) vectors of 16 bytes.
+// `in` and `out` are (blocks, THREADS) vectors of 16 bytes.
 __global__ void __launch_bounds__(THREADS) copy_vectors(const uint4* __restrict__ in, uint4* __restrict__ out) {
     const size_t vector = static_cast<size_t>(blockIdx.x) * THREADS + threadIdx.x;
     out[vector] = in[vector];
 }
 
-// The copy of `bytes`, which `blocks` cover, is made `iterations` times, a launch each.
+// Copies `bytes`, which `blocks` cover, `iterations` times, with one launch per copy.
 extern "C" cudaError_t launch(const uint4* in, uint4* out, size_t bytes, int iterations, int blocks,
                               cudaStream_t stream) {
     for (int i = 0; i < iterations; ++i) copy_vectors<<<blocks, THREADS, 0, stream>>>(in, out);

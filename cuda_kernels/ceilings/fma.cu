@@ -1,20 +1,20 @@
-// How many fp32 multiply-adds a second the device does, from registers alone.
+// Measures how many fp32 multiply-adds per second the device computes from registers alone.
 //
-// A thread turns PAIRS points (u, v) by the same small angle, step by step:
+// A thread rotates PAIRS points (u, v) by the same small angle, step by step. The recurrence
 //     u += c v;  v -= c u
-// is Minsky's circle: with |c| < 1 a point stays on an ellipse around the origin for ever. So no value overflows,
-// decays or repeats itself, nothing can be computed ahead, and the operands toggle as those of a real kernel do.
-// A pair's steps wait for one another; 8 pairs per thread, and 8 warps per scheduler, are far more chains than the
-// latency of 4 cycles needs. u and v are in registers of both banks, c is reused: no operand has to wait.
+// is Minsky's circle: with |c| < 1 a point stays on an ellipse around the origin. So no value overflows, decays or
+// repeats, nothing can be computed ahead, and the operands toggle as those of a real kernel do. The steps of a pair
+// depend on one another; 8 pairs per thread and 8 warps per scheduler are far more chains than the latency of 4 cycles
+// needs. u and v are in registers of both banks, and c is reused: no operand has to wait.
 //
-// -D gives THREADS, the size of a block.
+// -D sets THREADS, the size of a block.
 #include <cuda_runtime.h>
 
 constexpr int PAIRS = 8;
-constexpr int STEPS = 32;  // in one trip: 512 FFMA beside the 3 or 4 instructions of the loop
+constexpr int STEPS = 32;  // per iteration: 512 FFMA, and the 3 or 4 instructions of the loop
 
-// in: (2 PAIRS + 1, THREADS) floats: each thread's u and v, pair by pair, and its c.  out: (blocks, THREADS) floats,
-// the sum of a thread's coordinates after iterations * STEPS steps, which are 2 FMA a pair.
+// `in` is (2 PAIRS + 1, THREADS) floats: each thread's u and v, pair by pair, and its c. `out` is (blocks, THREADS)
+// floats: the sum of a thread's coordinates after iterations * STEPS steps of 2 FMA per pair.
 __global__ void __launch_bounds__(THREADS) fma_chains(const float* __restrict__ in, float* __restrict__ out,
                                                       int iterations) {
     float u[PAIRS], v[PAIRS];

@@ -1,19 +1,19 @@
-// How many multiply-adds a second the tensor cores do through mma.sync, with fp32 accumulators, from registers alone.
+// Measures how many multiply-adds per second the tensor cores compute through mma.sync, with fp32 accumulators, from
+// registers alone.
 //
-// A warp multiplies TILES_M tiles of A with TILES_N of B, each with each, as a GEMM's inner loop does: every
-// instruction gets other operands than the one before it, and 16 accumulators are chains that do not wait for one
-// another.
+// A warp multiplies each of TILES_M tiles of A with each of TILES_N tiles of B, as a GEMM's inner loop does:
+// consecutive instructions have different operands, and the 16 accumulators are independent chains.
 //
-// -D gives THREADS, the size of a block, and MMA, the instruction: a function of mma.cuh.
+// -D sets THREADS, the size of a block, and MMA, the instruction: a function of mma.cuh.
 #include <cuda_runtime.h>
 #include "mma.cuh"
 
 constexpr int TILES_M = 4, TILES_N = 4;
-constexpr int STEPS = 4;      // in one trip: 64 instructions
+constexpr int STEPS = 4;      // per iteration: 64 instructions
 constexpr int ROW_WORDS = 8;  // a row of A, or a column of B, has 32 bytes of k
 
-// in: A (16 TILES_M, 32 bytes), then B transposed (8 TILES_N, 32 bytes).  out: (blocks, THREADS, 4) floats, the sum of
-// a warp's 16 tiles of D, each iterations * STEPS times A @ B, as mma.cuh lays out a tile.
+// `in` is A (16 TILES_M, 32 bytes), followed by B transposed (8 TILES_N, 32 bytes). `out` is (blocks, THREADS, 4)
+// floats: the sum of a warp's 16 tiles of D in the layout of mma.cuh, each iterations * STEPS times A @ B.
 __global__ void __launch_bounds__(THREADS) mma_tiles(const unsigned* __restrict__ in, float4* __restrict__ out,
                                                      int iterations) {
     const int row = threadIdx.x % 32 / 4, word = threadIdx.x % 4;

@@ -1,9 +1,9 @@
-// What mma.sync computes, to the last bit: dot products of vectors that have nothing in common.
+// Computes independent dot products with mma.sync, to find its rounding to the last bit.
 //
-// A warp has eight vectors a, b and numbers c, and one instruction gives it their a . b + c: vector i is row i of A, or
-// row i + 8 where i is odd, and column i of B. All the other rows are zeros.
+// A warp has eight pairs of vectors a, b and a number c for each, and one instruction computes their a . b + c: vector
+// i is row i of A, or row i + 8 if i is odd, and column i of B. All other rows are zeros.
 //
-// -D gives THREADS, the size of a block, and MMA, the instruction's name in PTX: m16n8, of any k and type.
+// -D sets THREADS, the size of a block, and MMA, the instruction's name in PTX: m16n8 of any k and type.
 #include <cuda_runtime.h>
 
 #define TEXT_OF(X) #X
@@ -19,12 +19,13 @@ constexpr bool contains(const char* text, const char* part) {
 }
 constexpr const char NAME[] = TEXT(MMA);
 constexpr bool HALF_SUMS = contains(NAME, ".col.f16.");
-// Of k, 4 bytes each: tf32 has k4 or k8, 16-bit types k8 or k16, fp8 k32.
+// Words of 4 bytes along k: tf32 has k4 or k8, 16-bit types have k8 or k16, and fp8 has k32.
 constexpr int WORDS = contains(NAME, "k4.") || (contains(NAME, "k8.") && !contains(NAME, "tf32")) ? 4 : 8;
-constexpr int VECTORS = 8;  // of a warp
+constexpr int VECTORS = 8;  // per warp
 
-// a[0] is row lane / 4, word lane % 4 of k; a[1] 8 rows on; a[2], a[3] 4 words on. b[0], b[1]: column lane / 4. d: row
-// lane / 4, columns 2 (lane % 4) and + 1, then 8 rows on; of fp16 two in a word.
+// A lane's a[0] is word lane % 4 of row lane / 4; a[1] is 8 rows below; a[2] and a[3] are 4 words further along k. Its
+// b[0] and b[1] are in column lane / 4. Its d is row lane / 4, columns 2 (lane % 4) and the next, and the same 8 rows
+// below; in fp16 a word holds two.
 __device__ __forceinline__ void mma(unsigned (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     if constexpr (HALF_SUMS && WORDS == 8) {
         asm volatile(TEXT(MMA) " {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};"
@@ -45,8 +46,8 @@ __device__ __forceinline__ void mma(unsigned (&d)[4], const unsigned (&a)[4], co
     }
 }
 
-// in: a (blocks, THREADS / 4, WORDS) words, then b alike, then c (blocks, THREADS / 4) words, of which fp16 has the low
-// half.  out: a . b + c as c is stored.
+// `in` is a, (blocks, THREADS / 4, WORDS) words, followed by b of the same shape and by c, (blocks, THREADS / 4) words,
+// whose lower half holds fp16. `out` is a . b + c, stored as c is.
 __global__ void __launch_bounds__(THREADS) mma_dots(const unsigned* __restrict__ in, unsigned* __restrict__ out) {
     const int warp = (blockIdx.x * THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
     const int vectors = gridDim.x * THREADS / 4, index = warp * VECTORS + lane / 4;
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(THREADS) mma_dots(const unsigned* __restrict__
         a[2 * i] = odd ? 0 : word, a[2 * i + 1] = odd ? word : 0;
         b[i] = b_in[lane % 4 + 4 * i];
     }
-    const bool owns_sum = lane % 4 == lane / 8;  // columns 2 (lane % 4) and + 1 have the one of row lane / 4
+    const bool owns_sum = lane % 4 == lane / 8;  // its two columns contain the diagonal element of row lane / 4
     if constexpr (HALF_SUMS) {
         if (owns_sum) d[odd] = c_in[index] << 16 * odd;
         mma(d, a, b);

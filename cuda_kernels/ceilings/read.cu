@@ -1,11 +1,11 @@
-// How many bytes a second the multiprocessors read from device memory, the L2 cache or the L1 cache: which of them is
-// decided by how large the buffer is, and by LOAD.
+// Measures how many bytes per second the multiprocessors read from device memory, the L2 cache or the L1 cache. The
+// size of the buffer and LOAD select which.
 //
-// In each of `iterations` steps a block reads one tile of LOADS vectors a thread and then goes on by `stride` tiles,
-// around the end of the buffer: so every block comes by every part of it. Loads are volatile, so that none is dropped
-// or moved out of the loop; their words are added up, which makes each of them needed.
+// In each of `iterations` steps a block reads one tile of LOADS vectors per thread and advances by `stride` tiles,
+// modulo the buffer: so every block reads every part of it. Loads are volatile, so that none is dropped or moved out of
+// the loop, and the sum of their words is stored, so that each is needed.
 //
-// -D gives THREADS, the size of a block, and LOAD: load_nc (through L1, as the rungs read A and B) or load_cg (past
+// -D sets THREADS, the size of a block, and LOAD: load_nc (through L1, as the rungs read A and B) or load_cg (past
 // L1).
 #include <cuda_runtime.h>
 
@@ -23,7 +23,7 @@ constexpr int TILE = THREADS * LOADS;  // vectors of 16 bytes
 DEFINE_LOAD(load_nc, "ld.global.nc.v4.u32")
 DEFINE_LOAD(load_cg, "ld.global.cg.v4.u32")
 
-// in: `tiles` tiles.  out: (blocks, THREADS) words, the sum of the words that a thread has read, modulo 2^32.
+// `in` is `tiles` tiles. `out` is (blocks, THREADS) words: the sum of the words that a thread has read, modulo 2^32.
 __global__ void __launch_bounds__(THREADS) read_tiles(const uint4* in, unsigned* out, unsigned tiles, unsigned stride,
                                                       int iterations) {
     unsigned tile = blockIdx.x % tiles, sum = 0;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(THREADS) read_tiles(const uint4* in, unsigned*
 extern "C" cudaError_t launch(const uint4* in, unsigned* out, size_t bytes, int iterations, int blocks,
                               cudaStream_t stream) {
     const auto tiles = static_cast<unsigned>(bytes / (TILE * sizeof(uint4)));
-    const unsigned stride = blocks % tiles ? blocks % tiles : 1;  // in lockstep the grid reads tiles that follow on
+    const unsigned stride = blocks % tiles ? blocks % tiles : 1;  // in lockstep, the grid reads consecutive tiles
     read_tiles<<<blocks, THREADS, 0, stream>>>(in, out, tiles, tiles > 1 ? stride : 0, iterations);
     return cudaGetLastError();
 }

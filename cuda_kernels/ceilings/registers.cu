@@ -1,13 +1,13 @@
-// How many clocks an instruction takes by the registers that it reads: a loop whose register numbers are replaced in
-// the machine code (patched.py). As compiled it has every value in a register of its own and no dependence closer than
-// VALUES - SOURCES instructions.
+// Measures how many clocks an instruction takes depending on the registers that it reads: patched.py replaces the
+// register numbers of this loop in the machine code. As compiled, every value has a separate register, and dependent
+// instructions are at least VALUES - SOURCES apart.
 //
-// -D gives OPERATION, the PTX of one instruction, with %0 read and written and %1, %2 read.
-constexpr int VALUES = 144, SOURCES = 16;  // of a thread; those that no instruction of the loop writes
-constexpr int UNROLL = 256;                // instructions of a trip, beside the 3 or 4 of the loop
+// -D sets OPERATION, the PTX of one instruction, which reads and writes %0 and reads %1 and %2.
+constexpr int VALUES = 144, SOURCES = 16;  // per thread; no instruction of the loop writes the first SOURCES
+constexpr int UNROLL = 256;                // instructions per iteration, without the 3 or 4 of the loop
 
-// values: (threads, VALUES) words, read and written by all blocks; what is left there is defined for one block alone.
-// clocks: (blocks,), of one warp for `trips` trips.
+// `values` is (threads, VALUES) words that all blocks read and write; the result is defined for one block only.
+// `clocks` is (blocks,): the clocks of one warp for `trips` iterations.
 extern "C" __global__ void __launch_bounds__(256) registers(unsigned* values, long long* clocks, int trips) {
     unsigned* thread_values = values + threadIdx.x * VALUES;
     unsigned value[VALUES];

@@ -1,13 +1,13 @@
-// How many bytes per second the multiprocessors read from their shared memory, 16 bytes per lane, without bank
+// Measures how many bytes per second the multiprocessors read from their shared memory, 16 bytes per lane, without bank
 // conflicts.
 //
-// Consecutive lanes read consecutive vectors: each quarter of a warp reads all 32 banks once. Every step starts one row
-// further, and every STARTS steps at the first again. Loads are volatile and added up, as in read.cu.
+// Consecutive lanes read consecutive vectors: each quarter of a warp reads all 32 banks once. Each step starts one row
+// below the previous one, modulo STARTS rows. Loads are volatile and their words are added up, as in read.cu.
 //
-// -D gives THREADS, the size of a block.
+// -D sets THREADS, the size of a block.
 #include <cuda_runtime.h>
 
-constexpr int LOADS = 8;  // in one step, each a row further
+constexpr int LOADS = 8;  // per step, of consecutive rows
 constexpr int STARTS = 4;
 constexpr int ROWS = STARTS + LOADS - 1;  // of THREADS vectors
 
@@ -19,8 +19,8 @@ __device__ __forceinline__ uint4 load_shared(unsigned address) {
     return to;
 }
 
-// in: (ROWS, THREADS) vectors of 16 bytes.  out: (blocks, THREADS) words, the sum of the words that a thread has read,
-// modulo 2^32.
+// `in` is (ROWS, THREADS) vectors of 16 bytes. `out` is (blocks, THREADS) words: the sum of the words that a thread has
+// read, modulo 2^32.
 __global__ void __launch_bounds__(THREADS) read_shared(const uint4* __restrict__ in, unsigned* __restrict__ out,
                                                        int iterations) {
     __shared__ uint4 smem[ROWS][THREADS];

@@ -1,23 +1,23 @@
-// How many multiply-adds a second the tensor cores do through wgmma, with fp32 accumulators in registers and both
-// operands in shared memory: what Hopper's tensor cores are built for (mma.sync does not reach their peak).
+// Measures how many multiply-adds per second the tensor cores compute through wgmma, with fp32 accumulators in
+// registers and both operands in shared memory: mma.sync does not reach the peak of Hopper's tensor cores.
 //
-// A block of two warpgroups has a multiprocessor to itself. Each multiplies its own 64 rows of A with the 256 columns
-// of B that they share, four instructions along the 128 bytes of k in a group, the next group in the queue before the
-// one before it is done. So the tensor cores never wait for instructions, and each reads other operands than the one
-// before.
+// A block of two warpgroups occupies a multiprocessor alone. Each warpgroup multiplies 64 rows of A with the 256
+// columns of B that both share. A group is four instructions along the 128 bytes of k, and is committed before the
+// previous group has completed: so the tensor cores never wait for instructions, and consecutive instructions read
+// different operands.
 //
-// -D gives THREADS, the size of a block, and WGMMA, the instruction: a function of wgmma.cuh.
+// -D sets THREADS, the size of a block, and WGMMA, the instruction: a function of wgmma.cuh.
 #include <cuda_runtime.h>
 #include "wgmma.cuh"
 
 constexpr int WARPGROUP = 128;
 constexpr int A_ROWS = THREADS / WARPGROUP * 64, B_ROWS = 256;  // rows of 128 bytes along k; B is transposed
-constexpr int ACCUMULATORS = B_ROWS / 2;                        // of a thread: so wgmma.cuh knows the columns
+constexpr int ACCUMULATORS = B_ROWS / 2;                        // per thread; their number selects the columns
 constexpr int CHUNKS = SWIZZLE_ROW_BYTES / 16;
 constexpr int SHARED_BYTES = 1024 + (A_ROWS + B_ROWS) * SWIZZLE_ROW_BYTES;  // the swizzle starts at a multiple of 1024
 
-// in: A (A_ROWS, 128 bytes), then B transposed (B_ROWS, 128 bytes).  out: (blocks, THREADS, 4) floats, the sum of the
-// 32 tiles of 8 columns of a warp's D, iterations times A @ B, as mma.cuh lays out a tile.
+// `in` is A (A_ROWS, 128 bytes), followed by B transposed (B_ROWS, 128 bytes). `out` is (blocks, THREADS, 4) floats:
+// the sum of the 32 tiles of 8 columns of a warp's D, iterations times A @ B, in the layout of mma.cuh.
 __global__ void __launch_bounds__(THREADS, 1) wgmma_tiles(const uint4* __restrict__ in, float4* __restrict__ out,
                                                           int iterations) {
     extern __shared__ char smem[];
@@ -25,11 +25,11 @@ __global__ void __launch_bounds__(THREADS, 1) wgmma_tiles(const uint4* __restric
     char* const a_smem = smem + (1024 - start % 1024) % 1024;
     char* const b_smem = a_smem + A_ROWS * SWIZZLE_ROW_BYTES;
     for (int i = threadIdx.x; i < (A_ROWS + B_ROWS) * CHUNKS; i += THREADS) {
-        // A_ROWS is a multiple of 8, so the pattern of B's rows goes on where that of A's ends
+        // A_ROWS is a multiple of 8, so the swizzle pattern continues from A's rows to B's
         *reinterpret_cast<uint4*>(a_smem + swizzled_128(i / CHUNKS, i % CHUNKS)) = in[i];
     }
     fence_proxy_async();
-    __syncthreads();  // all of the tiles is written, and visible to the tensor cores
+    __syncthreads();  // the tiles are written, and visible to the tensor cores
 
     const auto a = wgmma_descriptor(a_smem + threadIdx.x / WARPGROUP * 64 * SWIZZLE_ROW_BYTES);
     const auto b = wgmma_descriptor(b_smem);

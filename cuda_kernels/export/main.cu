@@ -1,4 +1,4 @@
-// --- What runs it: a program that fills A and B, checks C against a product in double, and times the kernel ---
+// --- The program: it fills A and B, checks C against a product in double, and times the kernel ---
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -9,7 +9,7 @@
 namespace exported {
 
 constexpr int WARM_UPS = 3, RUNS = 20;
-constexpr double PRODUCTS_CHECKED = 1 << 30;  // what takes a CPU a second or two: above it, some rows of C are checked
+constexpr double PRODUCTS_CHECKED = 1 << 30;  // a CPU takes one or two seconds; above it, some rows of C are checked
 
 static void require(cudaError_t error, const char* what) {
     if (error == cudaSuccess) return;
@@ -17,8 +17,8 @@ static void require(cudaError_t error, const char* what) {
     exit(2);
 }
 
-// A matrix as it is stored on both sides: rows of `columns` elements, `pitch` elements from a row to the next. It is
-// full of NaN until it is filled, and what is between two rows stays so.
+// A matrix in the memory of the host and of the GPU, whose rows of `columns` elements are `pitch` elements apart. It is
+// filled with NaN first, and the elements between two rows remain NaN.
 template <typename T>
 struct Matrix {
     int rows, columns;
@@ -35,7 +35,7 @@ struct Matrix {
     void send() { require(cudaMemcpy(device, host.data(), bytes(), cudaMemcpyHostToDevice), "copy to the GPU"); }
     void receive() { require(cudaMemcpy(host.data(), device, bytes(), cudaMemcpyDeviceToHost), "copy from the GPU"); }
 
-    // With numbers in [-1, 1), the same in every run, rounded to the type.
+    // Fills it with numbers in [-1, 1), the same in every run, rounded to the type.
     void fill(unsigned long long seed) {
         for (int row = 0; row < rows; ++row) {
             for (int column = 0; column < columns; ++column) {
@@ -49,32 +49,32 @@ struct Matrix {
     }
 };
 
-// An operand in parts, one below the other, and the exponents of its lines: its rows, or its columns.
-struct Parts {
-    const Matrix<Operand>& of;
+// An operand split into parts, which are stored one below the other, and the exponents of its rows or of its columns.
+struct SplitOperand {
+    const Matrix<Operand>& source;
     const int by_rows, blocks, cluster;
     Matrix<Part> parts;
     int* exponents = nullptr;
 
-    Parts(const Matrix<Operand>& of, bool by_rows, int i)
-        : of(of),
+    SplitOperand(const Matrix<Operand>& source, bool by_rows, int i)
+        : source(source),
           by_rows(by_rows),
           blocks(SPLIT_BLOCKS[i]),
           cluster(SPLIT_CLUSTERS[i]),
-          parts(PARTS * of.rows, of.columns, SPLIT_PITCHES[i]) {
+          parts(PARTS * source.rows, source.columns, SPLIT_PITCHES[i]) {
         parts.send();
-        const size_t lines = by_rows ? of.rows : of.columns;
+        const size_t lines = by_rows ? source.rows : source.columns;
         require(cudaMalloc(reinterpret_cast<void**>(&exponents), lines * sizeof(int)), "cudaMalloc");
     }
     void split() const {
-        require(SPLIT(of.device, parts.device, exponents, of.rows, of.columns, parts.pitch, by_rows, blocks, cluster,
-                      nullptr),
+        require(SPLIT(source.device, parts.device, exponents, source.rows, source.columns, parts.pitch, by_rows, blocks,
+                      cluster, nullptr),
                 "the split");
     }
 };
 
-// What the TMA unit is told about a matrix. The driver's function is asked for by name, so that nothing links to
-// libcuda.
+// Returns the tensor map of a matrix for the TMA unit. The driver's function is looked up by name, so that nothing
+// links to libcuda.
 static CUtensorMap encode(const Map& map, void* address) {
     decltype(&cuTensorMapEncodeTiled) encoder = nullptr;
     void** const place = reinterpret_cast<void**>(&encoder);
@@ -98,8 +98,8 @@ static CUtensorMap encode(const Map& map, void* address) {
     return encoded;
 }
 
-// How many elements of C are wrong, over all elements for those that were never written, and over `rows` rows, spread
-// from the first to the last, for the others. Each may be off by what the arithmetic loses at worst (gemm_ref.check).
+// Returns how many elements of C are wrong. Elements that were never written are counted in all of C, others in `rows`
+// rows that are spread from the first to the last. The allowed error is that of gemm_ref.check.
 static long long wrong_elements(const Matrix<Operand>& A, const Matrix<Operand>& B, const Matrix<Output>& C, int rows) {
     std::vector<float> b(static_cast<size_t>(K) * N);
     for (int k = 0; k < K; ++k) {
@@ -148,12 +148,12 @@ static int check_and_time() {
         require(cudaMemset(shape.flags, 0, FLAGS * sizeof(int)), "cudaMemset");
     }
     void* multiplied[] = {A.device, B.device};
-    std::vector<Parts> in_parts;
+    std::vector<SplitOperand> split_operands;
     if (SPLIT) {
-        in_parts.emplace_back(A, true, 0);
-        in_parts.emplace_back(B, !B_BY_ROWS, 1);
+        split_operands.emplace_back(A, true, 0);
+        split_operands.emplace_back(B, !B_BY_ROWS, 1);
         for (int i = 0; i < 2; ++i) {
-            multiplied[i] = in_parts[i].parts.device, shape.exponents[i] = in_parts[i].exponents;
+            multiplied[i] = split_operands[i].parts.device, shape.exponents[i] = split_operands[i].exponents;
         }
     }
     std::vector<CUtensorMap> maps;
@@ -162,7 +162,7 @@ static int check_and_time() {
     }
     shape.tensor_maps = maps.data();
     const auto run = [&] {
-        for (const Parts& operand : in_parts) operand.split();
+        for (const SplitOperand& operand : split_operands) operand.split();
         require(launch(A.device, B.device, C.device, ROWS, COLUMNS, K, shape, nullptr), "the launch");
     };
 

@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 constexpr int THREADS = 256, VECTOR = 16;  // bytes that a thread moves at once
-constexpr int TILE = 64, LINE = 128;       // lines of a tile that is turned round, and bytes of each
+constexpr int TILE = 64, LINE = 128;       // lines of a tile that is transposed, and bytes of each
 
-// Mirrors _Copy of copy_layout.py. A line is a row of the copy or, where it is turned round, a column.
+// Mirrors _Copy of copy_layout.py. A line is a row of the copy or, where it is transposed, a column.
 struct Copy {
     const char* from;
     char* to;                      // at a multiple of 16 bytes
