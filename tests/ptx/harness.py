@@ -19,7 +19,7 @@ import torch
 from cuda_kernels import source
 from gemm_ref import ptx
 from gemm_ref.launch import Launch, cdiv
-from tests.ptx.ieee import FORMATS, decode, encode, width
+from tests.ptx.ieee import FORMATS, decode, encode, number, width
 
 COVERED: dict[str, list[str]] = {}  # opcode -> tests that define it, filled by `covers`
 HEADER = '.version 8.0\n.target sm_90\n.address_size 64\n.file 1 "/src/probe.cu"\n'
@@ -135,6 +135,22 @@ class OpCase:
 
     def edges(self) -> list[tuple[int, ...]]:
         return [(self.values or {}).get(i) or edge_values(kind) for i, kind in enumerate(self.sources)]
+
+
+def on_numbers(
+    instruction: str, sources: tuple[str, ...], result: str, function: Callable[..., int | None], **more
+) -> OpCase:
+    """Returns an instruction that is defined on the numbers of its sources' types or formats, and not on their codes.
+
+    The function returns an integer, which is cut to the result's type, or the code of a float.
+    """
+
+    def reference(*codes: int) -> int | None:
+        pairs = zip(codes, sources, strict=True)
+        found = function(*(decode(code, kind) if kind in FORMATS else number(code, kind) for code, kind in pairs))
+        return None if found is None else found & (1 << width(result)) - 1
+
+    return OpCase(instruction, sources, result, reference, **more)
 
 
 def rows_of(case: OpCase) -> list[tuple[int, ...]]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 
 import pytest
 
-from tests.ptx.harness import OpCase, bits_of, check, covers, edge_values, evaluate, run_kernel, words
+from tests.ptx.harness import OpCase, bits_of, check, covers, edge_values, evaluate, on_numbers, run_kernel, words
 from tests.ptx.ieee import FORMATS, ROUND, decode, encode, number, width
 
 MODES = ("rn", "rz", "rm", "rp")
@@ -27,73 +27,62 @@ def clamp(value: int, kind: str) -> int:
     return min(max(value, limits(kind)[0]), limits(kind)[1])
 
 
-def register_of(kind: str) -> int:
-    """Returns the bits of the narrowest register that holds a type."""
-    return max(16, width(kind))
-
-
-def to_register(value: int, kind: str) -> int:
-    """Returns an integer as its register holds it: extended by its own sign."""
-    return number(value, kind) & (1 << register_of(kind)) - 1
+def register_of(kind: str) -> str:
+    """Returns the type of the narrowest register that holds a type."""
+    return f"b{max(16, width(kind))}"
 
 
 # --- between integers and floats -----------------------------------------------------------------------------
 
 
 def between_integers(to: str, source: str, saturates: bool) -> OpCase:
-    def reference(a: int) -> int:
-        value = number(a, source)
-        return to_register(clamp(value, to) if saturates else value, to)
-
-    return OpCase(f"cvt{'.sat' if saturates else ''}.{to}.{source}", (source,), f"b{register_of(to)}", reference)
+    """Returns the conversion, whose result fills its register with its own sign."""
+    name = f"cvt{'.sat' if saturates else ''}.{to}.{source}"
+    return on_numbers(name, (source,), register_of(to), lambda a: number(clamp(a, to) if saturates else a, to))
 
 
 def to_integer(to: str, source: str, mode: str) -> OpCase:
-    def reference(a: int) -> int:
-        value = decode(a, source)
-        if math.isnan(value):
-            return to_register(1 << width(to) - 1 if "64" in to + source else 0, to)
-        if math.isinf(value):
-            return to_register(limits(to)[value > 0], to)
-        return to_register(clamp(ROUND[mode](Fraction(value)), to), to)
+    def function(a: float) -> int:
+        if math.isnan(a):
+            return number(1 << width(to) - 1 if "64" in to + source else 0, to)
+        return limits(to)[a > 0] if math.isinf(a) else clamp(ROUND[mode](Fraction(a)), to)
 
     edges = [2.0**n + d for n in (0, 7, 8, 15, 16, 31, 32, 63, 64) for d in (-1.5, -1, -0.5, 0, 0.5, 1)]
     values = {0: (*edge_values(source), *(encode(s * v, source) for v in edges for s in (1, -1)))}
-    return OpCase(f"cvt.{mode}i.{to}.{source}", (source,), f"b{register_of(to)}", reference, values=values)
+    return on_numbers(f"cvt.{mode}i.{to}.{source}", (source,), register_of(to), function, values=values)
+
+
+def from_integer(to: str, source: str, mode: str) -> OpCase:
+    return on_numbers(f"cvt.{mode}.{to}.{source}", (source,), to, lambda a: encode(Fraction(a), to, mode))
 
 
 def between_floats(to: str, source: str, mode: str) -> OpCase:
     name = f"cvt.{mode}.{to}.{source}" if width(to) < width(source) else f"cvt.{to}.{source}"
     ties = (0x3FF0000010000000, 0x3FF0000030000000, 0x3FF0000010000001, 0x380FFFFFF0000000, 0x47EFFFFFF0000000)
     values = {0: edge_values(source) + (ties if source == "f64" else ())}
-    return OpCase(name, (source,), to, lambda a: encode(decode(a, source), to, mode), values=values)
+    return on_numbers(name, (source,), to, lambda a: encode(a, to, mode), values=values)
 
 
 def to_integral(kind: str, mode: str) -> OpCase:
-    def reference(a: int) -> int:
-        value = decode(a, kind)
-        return encode(math.copysign(ROUND[mode](Fraction(value)), value), kind) if math.isfinite(value) else a
+    def function(a: float) -> int:
+        return encode(math.copysign(ROUND[mode](Fraction(a)), a) if math.isfinite(a) else a, kind)
 
-    return OpCase(f"cvt.{mode}i.{kind}.{kind}", (kind,), kind, reference)
+    return on_numbers(f"cvt.{mode}i.{kind}.{kind}", (kind,), kind, function)
 
 
-def saturated(a: int) -> int | None:
-    value = decode(a, "f32")
-    if value == 0 and math.copysign(1, value) < 0:
+def saturated(a: float) -> int | None:
+    if a == 0 and math.copysign(1, a) < 0:
         return None  # the manual does not say its sign
-    return encode(0.0 if math.isnan(value) else min(max(value, 0.0), 1.0), "f32")
+    return encode(0.0 if math.isnan(a) else min(max(a, 0.0), 1.0), "f32")
 
 
 WIDE = [
     *(between_integers(*case) for case in itertools.product(INTEGERS, INTEGERS, (False, True))),
     *(to_integer(*case) for case in itertools.product(INTEGERS, (*FLOATS, "bf16"), MODES)),
-    *(
-        OpCase(f"cvt.{mode}.{to}.{k}", (k,), to, lambda a, k=k, to=to, m=mode: encode(Fraction(number(a, k)), to, m))
-        for to, k, mode in itertools.product((*FLOATS, "bf16"), INTEGERS, MODES)
-    ),
+    *(from_integer(*case) for case in itertools.product((*FLOATS, "bf16"), INTEGERS, MODES)),
     *(between_floats(*kinds, mode) for kinds in itertools.permutations(FLOATS, 2) for mode in MODES),
     *(to_integral(kind, mode) for kind in FLOATS for mode in MODES),
-    OpCase("cvt.sat.f32.f32", ("f32",), "f32", saturated),
+    on_numbers("cvt.sat.f32.f32", ("f32",), "f32", saturated),
 ]
 
 # --- to and from narrow formats ------------------------------------------------------------------------------
@@ -112,30 +101,22 @@ def _ties(kind: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(bits | sign for bits in beside for sign in (0, 1 << 31)))
 
 
-def narrowed(to: str, mode: str, name: str = "") -> OpCase:
-    bits = register_of(to) if to != "tf32" else 32
+def narrowed(to: str, mode: str) -> OpCase:
     values = {0: edge_values("f32") + _ties(to)}
-    return OpCase(
-        name or f"cvt.{mode}.{to}.f32",
-        ("f32",),
-        f"b{bits}",
-        lambda a: encode(decode(a, "f32"), to, mode),
-        values=values,
-    )
+    return on_numbers(f"cvt.{mode}.{to}.f32", ("f32",), register_of(to), lambda a: encode(a, to, mode), values=values)
 
 
 def narrowed_pair(to: str, mode: str = "rn", satfinite: bool = False) -> OpCase:
     """Returns the conversion of two numbers, of which the first goes into the upper half."""
-    bits = width(to)
 
-    def reference(*sources: int) -> int:
-        high, low = (encode(decode(a, "f32"), to, mode, clamp=satfinite) for a in sources)
-        return high << bits | low
+    def function(*numbers: float) -> int:
+        high, low = (encode(a, to, mode, clamp=satfinite) for a in numbers)
+        return high << width(to) | low
 
     values = dict.fromkeys((0, 1), edge_values("f32") + _ties(to)[::3])
-    result = "f16x2" if to == "f16" else f"b{2 * bits}"  # NumPy keeps a NaN's payload
+    result = "f16x2" if to == "f16" else f"b{2 * width(to)}"  # NumPy keeps a NaN's payload
     name = f"cvt.{mode}{'.satfinite' if satfinite else ''}.{to}x2.f32"
-    return OpCase(name, ("f32", "f32"), result, reference, values=values)
+    return on_numbers(name, ("f32", "f32"), result, function, values=values)
 
 
 NARROW = [
@@ -181,19 +162,13 @@ ORDER = {n: getattr(operator, n) for n in ("eq", "ne", "lt", "le", "gt", "ge")}
 UNSIGNED_ORDER = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 
 
-def comparison(name: str, kind: str) -> Callable[[int, int], bool]:
-    def function(x: int, y: int) -> bool:
-        if kind not in FORMATS:
-            return ORDER[UNSIGNED_ORDER.get(name, name)](number(x, kind), number(y, kind))
-        a, b = decode(x, kind), decode(y, kind)
-        unordered = math.isnan(a) or math.isnan(b)
-        if name in ("num", "nan"):
-            return unordered == (name == "nan")
-        if unordered:
-            return name.endswith("u")
-        return ORDER[name.removesuffix("u")](a, b)
-
-    return function
+def compare(name: str, a: float, b: float) -> bool:
+    unordered = math.isnan(a) or math.isnan(b)
+    if name in ("num", "nan"):
+        return unordered == (name == "nan")
+    if unordered:
+        return name.endswith("u")
+    return ORDER[UNSIGNED_ORDER.get(name, name.removesuffix("u"))](a, b)
 
 
 def comparisons() -> Iterator[tuple[str, str]]:
@@ -204,18 +179,18 @@ def comparisons() -> Iterator[tuple[str, str]]:
     yield from itertools.product((*ORDER, *(name + "u" for name in ORDER), "num", "nan"), (*FLOATS, "bf16"))
 
 
-SETP = [OpCase(f"setp.{name}.{kind}", (kind, kind), "pred", comparison(name, kind)) for name, kind in comparisons()]
+def comparison(name: str, to: str, kind: str, true: int = 1) -> OpCase:
+    full = f"setp.{name}.{kind}" if to == "pred" else f"set.{name}.{to}.{kind}"
+    return on_numbers(full, (kind, kind), to, lambda a, b: true * compare(name, a, b))
+
+
+SETP = [comparison(name, "pred", kind) for name, kind in comparisons()]
 TRUE = {
     ("lt", "u32", "f32"): 0xFFFFFFFF,
     ("ge", "f32", "s32"): 0x3F800000,
     ("eq", "f16", "f16"): 0x3C00,
     ("gtu", "bf16", "bf16"): 0x3F80,
 }
-
-
-def comparison_value(name: str, to: str, kind: str) -> OpCase:
-    compare = comparison(name, kind)
-    return OpCase(f"set.{name}.{to}.{kind}", (kind, kind), to, lambda *codes: TRUE[name, to, kind] * compare(*codes))
 
 
 def in_halves(form: OpCase, to: str) -> OpCase:
@@ -230,7 +205,7 @@ def in_halves(form: OpCase, to: str) -> OpCase:
     return OpCase(f"set.{name}.{to}.{kind}x2", (kind + "x2",) * 2, "b32", reference)
 
 
-SINGLE = [comparison_value(*form) for form in TRUE]
+SINGLE = [comparison(*form, true) for form, true in TRUE.items()]
 SET = SINGLE + [in_halves(form, to) for form in SINGLE[2:] for to in ("u32", form.sources[0] + "x2")]
 
 

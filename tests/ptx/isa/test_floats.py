@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.ptx.harness import OpCase, check
+from tests.ptx.harness import OpCase, check, on_numbers
 from tests.ptx.ieee import add, decode, divide, encode, fma, is_negative, multiply, square_root, width
 
 
@@ -20,11 +20,7 @@ def name_of(opcode: str, *modifiers: str) -> str:
 def of_numbers(name: str, function: Callable[..., int | None], count: int, **more) -> OpCase:
     """Returns an instruction of one floating-point format; the function takes numbers and the format, gives a code."""
     kind = name.rpartition(".")[2]
-
-    def reference(*codes: int) -> int | None:
-        return function(*(decode(code, kind) for code in codes), kind)
-
-    return OpCase(name, (kind,) * count, kind, reference, **more)
+    return on_numbers(name, (kind,) * count, kind, lambda *numbers: function(*numbers, kind), **more)
 
 
 def in_pairs(case: OpCase) -> OpCase:

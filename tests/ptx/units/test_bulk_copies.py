@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -46,29 +46,21 @@ def loaded(map_: ptx.TensorMap, where, offset: int = 0, space: str = "cluster", 
 
 
 def expected(tensor: torch.Tensor, box, where, swizzle: int, offset: int = 0) -> bytes:
-    """The same from the CUDA programming guide: 16-byte pieces of a row change places within the swizzle's span, as
-    given by the number of the 128-byte line (counted from a multiple of 1024) that they are in."""
-    rows = []
-    for index in itertools.product(*(range(size) for size in reversed(box[1:]))):
-        at = [i + start for i, start in zip(index, reversed(where[1:]), strict=True)]
-        inside = all(0 <= i < size for i, size in zip(at, tensor.shape, strict=False))
-        for column in range(where[0], where[0] + box[0]):
-            element = (
-                tensor[(*at, column)]
-                if inside and 0 <= column < tensor.shape[-1]
-                else torch.zeros_like(tensor.flatten()[0])
-            )
-            rows.append(element.reshape(1).view(torch.uint8).numpy().tobytes())
-    plain = b"".join(rows)
-    tile = bytearray(len(plain))
-    pieces = {0: 1, 32: 2, 64: 4, 128: 8}[swizzle]  # in a span
-    for start in range(0, len(plain), 16):
-        place = start + offset
-        line, piece = place // 128 % 8, place // 16
-        if pieces > 1:
-            piece = piece // pieces * pieces + (piece % pieces ^ line % pieces)
-        tile[piece * 16 - offset : piece * 16 - offset + 16] = plain[start : start + 16]
-    return bytes(tile)
+    """Returns the same bytes by the CUDA programming guide.
+
+    16-byte pieces of a row change places within the swizzle's span, by the number of the 128-byte line (counted from a
+    multiple of 1024) that they are in.
+    """
+    elements = tensor.view({1: torch.int8, 2: torch.int16, 4: torch.int32}[tensor.element_size()]).numpy()
+    ranges = [np.arange(start, start + size) for start, size in zip(reversed(where), reversed(box), strict=True)]
+    inside = [(at >= 0) & (at < size) for at, size in zip(ranges, tensor.shape, strict=True)]
+    tile = np.zeros([at.size for at in ranges], elements.dtype)
+    tile[np.ix_(*inside)] = elements[np.ix_(*(at[here] for at, here in zip(ranges, inside, strict=True)))]
+    plain = tile.view(np.uint8).reshape(-1, 16)
+    place = np.arange(len(plain)) + offset // 16
+    swizzled = np.empty_like(plain)
+    swizzled[(place ^ place // 8 % {0: 1, 32: 2, 64: 4, 128: 8}[swizzle]) - offset // 16] = plain
+    return swizzled.tobytes()
 
 
 def numbered(*shape: int, dtype=torch.float32) -> torch.Tensor:
@@ -198,12 +190,9 @@ def test_a_stored_tile_is_clipped_at_the_tensors_edges(swizzle, where):
     box = ((swizzle or 32) // 4, 12)
     stored(ptx.TensorMap(tensor, box, swizzle), WAITS.format(read="", keep=0), where)
     whole = torch.full((20 + 24, 32 + 64), -1, dtype=torch.int32)  # with a margin of 12 rows and 32 columns
-    tile = torch.zeros(12, box[0], dtype=torch.int32)
     # where a piece lies: the inverse of loading, which is loading again
     at = expected(torch.arange(12 * box[0], dtype=torch.int32).reshape(12, box[0]), box, (0, 0), swizzle)
-    for row, column in itertools.product(range(12), range(box[0])):
-        place = row * box[0] + column
-        tile[row, column] = int.from_bytes(at[place * 4 : place * 4 + 4], "little")
+    tile = torch.frombuffer(bytearray(at), dtype=torch.int32).reshape(12, box[0])
     whole[12 + where[1] : 24 + where[1], 32 + where[0] : 32 + where[0] + box[0]] = tile
     assert torch.equal(tensor, whole[12:32, 32:64])
 

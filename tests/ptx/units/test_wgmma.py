@@ -25,7 +25,7 @@ def descriptor(start: int, leading: int, stride: int, swizzle: int) -> int:
     return start // 16 | leading // 16 << 16 | stride // 16 << 32 | MODES[swizzle] << 62
 
 
-def place(row: int, k: int, leading: int, stride: int, swizzle: int, transposed: bool, size: int) -> int:
+def place(row: np.ndarray, k: np.ndarray, leading: int, stride: int, swizzle: int, transposed: bool, size: int):
     """Byte of element (row, k) from the tile's start, before swizzling: PTX ISA, 'Strides' of wgmma's matrices."""
     span, per_piece = SPANS[swizzle], 16 // size
     if not transposed:
@@ -38,14 +38,13 @@ def place(row: int, k: int, leading: int, stride: int, swizzle: int, transposed:
 
 
 def put(image: torch.Tensor, at: int, tile: torch.Tensor, swizzle: int, transposed: bool, leading: int, stride: int):
-    """Write a tile (rows, k) into an image of shared memory."""
+    """Writes a tile (rows, k) into an image of shared memory."""
     size = tile.element_size()
-    raw, image = tile.contiguous().view(torch.uint8).reshape(*tile.shape, size).numpy(), image.numpy()
-    for row in range(tile.shape[0]):
-        for k in range(tile.shape[1]):
-            address = at + place(row, k, leading, stride, swizzle, transposed, size)
-            address ^= (address >> 7 & {0: 0, 32: 1, 64: 3, 128: 7}[swizzle]) << 4
-            image[address : address + size] = raw[row, k]
+    row, k = np.indices(tile.shape)
+    address = at + place(row, k, leading, stride, swizzle, transposed, size)
+    address ^= (address >> 7 & {0: 0, 32: 1, 64: 3, 128: 7}[swizzle]) << 4
+    raw = tile.contiguous().view(torch.uint8).reshape(*tile.shape, size).numpy()
+    image.numpy()[address[..., None] + np.arange(size)] = raw
 
 
 def numbers(*shape: int, kind: str, seed: int = 0) -> torch.Tensor:
@@ -81,13 +80,12 @@ WAIT_GROUP = "wgmma.wait_group.sync.aligned {};\n"
 
 
 def matrix(out: torch.Tensor, count: int) -> torch.Tensor:
-    """(64, N) of (register, thread): PTX ISA, 'WGMMA D fragment layout'."""
-    found, out = np.full((64, 2 * count), np.nan, np.float32), out.numpy()
-    for register in range(count):
-        for thread in range(128):
-            lane, pair = thread % 32, register // 2
-            row = 16 * (thread // 32) + lane // 4 + 8 * (pair % 2)
-            found[row, 8 * (pair // 2) + 2 * (lane % 4) + register % 2] = out[register, thread]
+    """Returns (64, N) of (register, thread): PTX ISA, 'WGMMA D fragment layout'."""
+    register, thread = np.indices((count, 128))
+    lane, pair = thread % 32, register // 2
+    found = np.full((64, 2 * count), np.nan, np.float32)
+    row, column = 16 * (thread // 32) + lane // 4 + 8 * (pair % 2), 8 * (pair // 2) + 2 * (lane % 4) + register % 2
+    found[row, column] = out.numpy()
     return torch.from_numpy(found)
 
 
@@ -212,13 +210,9 @@ def test_a_from_registers(kind):
     """PTX ISA, 'WGMMA A fragment layout': register r of a lane has 4 bytes, of whatever type, of row
     lane / 4 + 8 (r % 2), from byte 4 (lane % 4) + 16 (r / 2) on."""
     a, b, image = plain(kind, 16)
-    raw = a.contiguous().view(torch.int32)  # (64, 8)
-    fragments = torch.zeros(128, 4, dtype=torch.int32)
-    for thread in range(128):
-        lane = thread % 32
-        for register in range(4):
-            row = 16 * (thread // 32) + lane // 4 + 8 * (register % 2)
-            fragments[thread, register] = raw[row, lane % 4 + 4 * (register // 2)]
+    thread, register = np.indices((128, 4))
+    row, word = 16 * (thread // 32) + thread % 32 // 4 + 8 * (register % 2), thread % 4 + 4 * (register // 2)
+    fragments = a.contiguous().view(torch.int32)[row, word]
     image[49152 : 49152 + 2048] = fragments.view(torch.uint8).flatten()
     load = "mul.lo.u32 %r9, %r0, 16; add.u32 %r9, %r9, %r1; ld.shared.v4.u32 {%r10, %r11, %r12, %r13}, [%r9+49152];\n"
     tail = tail_of(kind).removesuffix(", 0")  # only of B
