@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from gemm_ref import ptx
+from gemm_ref.ptx.detect.finding import EARLY
 from gemm_ref.ptx.text.dtypes import per_lane
 from tests.ptx.harness import bits_of, covers, run_kernel, words
 from tests.ptx.ieee import decode, encode, signed, width
@@ -177,13 +178,34 @@ def test_an_async_copy_fills_with_zeros_and_reads_no_byte_past_its_source_size(s
 
 
 @covers("cp")
-def test_a_source_size_of_each_lanes_own():
+@pytest.mark.parametrize("operand, sizes", [("%r9", [0, 6, 12, 16]), ("%p1", [0, 0, 16, 16])])
+def test_a_source_size_of_each_lanes_own(operand, sizes):
+    """A predicate says that the source is ignored."""
     data = list(range(1, 65))
-    copy = """mul.lo.u32 %r9, %r0, 6; min.u32 %r9, %r9, 16; cp.async.cg.shared.global [%r2], [%rd0], 16, %r9;
-cp.async.wait_all;"""
-    sizes = [0, 6, 12, 16]
+    copy = f"""mul.lo.u32 %r9, %r0, 6; min.u32 %r9, %r9, 16; setp.lt.u32 %p1, %r0, 2;
+cp.async.cg.shared.global [%r2], [%rd0], 16, {operand}; cp.async.wait_all;"""
     want = [b for i, n in enumerate(sizes) for b in data[16 * i : 16 * i + n] + [0] * (16 - n)]
     assert _copied(copy, data) == want
+
+
+@covers("cp")
+@pytest.mark.parametrize("form, count", [("", 1), (".noinc", 4)])
+def test_copies_arrive_at_an_mbarrier(form, count):
+    """Without `.noinc` the arrivals are added to those that the phase expects, and a thread has to arrive besides."""
+    copy = f""".shared .align 8 .b64 bar; mov.u32 %r10, bar; setp.eq.u32 %p1, %r0, 0;
+@%p1 mbarrier.init.shared.b64 [%r10], {count}; bar.sync 0; cp.async.cg.shared.global [%r2], [%rd0], 16;
+cp.async.mbarrier.arrive{form}.shared.b64 [%r10]; bar.sync 0; xor.b32 %r1, %r1, 48; mov.u32 %r2, room;
+add.u32 %r2, %r2, %r1;"""  # a lane reads what another one has copied
+    wait = "LOOK: mbarrier.try_wait.parity.shared.b64 %p2, [%r10], 0; @!%p2 bra LOOK;"
+    wait = wait if form else f"@%p1 mbarrier.arrive.shared.b64 _, [%r10]; {wait}"
+    data = list(range(64))
+    for then, want, kinds in (
+        (wait, data[48:] + data[32:48] + data[16:32] + data[:16], set()),
+        ("", SEVEN * 4, {EARLY}),
+    ):
+        with ptx.watched(detectors := ptx.Detectors(outputs=())):
+            assert _copied(copy + then, data) == want
+        assert {finding.kind for finding in detectors.findings} == kinds
 
 
 @covers("cp")

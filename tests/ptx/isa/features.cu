@@ -27,7 +27,6 @@ __device__ bf16 b(float x) { return __float2bfloat16(x); }
 __device__ bf162 b2(float x, float y) { return __floats2bfloat162_rn(x, y); }
 __device__ bool eq(bf162 a, float x, float y) { return __low2float(a) == x && __high2float(a) == y; }
 __device__ bool near(float a, float b, float part) { return fabsf(a - b) <= part * fabsf(b); }
-__device__ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 
 // --- numbers: what the headers make of them; test_floats.py and test_convert.py have the instructions
 FEATURE(halves) {
@@ -133,40 +132,6 @@ FEATURE(atomic_vectors) {
     __syncthreads();
     CHECK(a->x == 64 && a->w == 256 && c->y == 384);
 }
-FEATURE(ignored_source) {
-    __shared__ float s[64];
-    s[threadIdx.x] = 9;
-    asm volatile("{.reg.pred p; setp.lt.u32 p, %2, 10; cp.async.ca.shared.global [%0], [%1], 4, p;}" ::"r"(
-                     shared_address(s + threadIdx.x)),
-                 "l"(f), "r"(threadIdx.x));
-    asm volatile("cp.async.wait_all;" ::: "memory");
-    CHECK(s[threadIdx.x] == (threadIdx.x < 10 ? 0 : 0.5f));
-}
-template <bool NOINC>
-__device__ bool copy_and_wait(const float* f) {
-    __shared__ float s[64];
-    __shared__ unsigned long long barrier;
-    if (threadIdx.x == 0)
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(NOINC ? 64 : 1));
-    __syncthreads();
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(s + threadIdx.x)),
-                 "l"(f + threadIdx.x % 8));
-    if (NOINC) asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(&barrier)));
-    else {
-        asm volatile("cp.async.mbarrier.arrive.shared.b64 [%0];" ::"r"(shared_address(&barrier)));
-        __syncthreads();
-        if (threadIdx.x == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(&barrier)));
-    }
-    unsigned done = 0;
-    while (!done)
-        asm volatile("{.reg.pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p;}"
-                     : "=r"(done)
-                     : "r"(shared_address(&barrier))
-                     : "memory");
-    return s[63 - threadIdx.x] == f[(63 - threadIdx.x) % 8];
-}
-FEATURE(copies_arrive) { CHECK(copy_and_wait<false>(f)); }
-FEATURE(copies_arrive_noinc) { CHECK(copy_and_wait<true>(f)); }
 FEATURE(pipeline) {
     __shared__ float s[64];
     __pipeline_memcpy_async(s + threadIdx.x, f + threadIdx.x % 8, 4);

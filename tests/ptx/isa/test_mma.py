@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gemm_ref import ptx
-from tests.ptx.harness import bits_of, covers, kernel_text, run_kernel, words
+from tests.ptx.harness import bits_of, covers, run_kernel, words
 from tests.ptx.ieee import decode, encode, fma, number, width
 from tests.ptx.plain_sums import hopper
 
@@ -176,14 +176,3 @@ def test_a_warp_that_takes_no_part_keeps_its_registers():
 def test_a_warp_without_all_its_lanes_is_refused(code, threads):
     with pytest.raises(ptx.WarpFault, match="of its warp has left at line|its warp has 16 threads only"):
         run_kernel(ONES.replace("LEAVE", code), [words([0] * 64)], block=(threads, 1, 1))
-
-
-@pytest.mark.parametrize("text, reason", [
-    ("m16n8k16.row.col.f32.f16.f16.f32 {%r1, %r1}, {%r1, %r1, %r1, %r1}, {%r1, %r1}, {%r1, %r1}", "a fragment has 4"),
-    ("m16n8k16.row.col.f16.bf16.bf16.f16 {%r1, %r1}, {%r1, %r1, %r1, %r1}, {%r1, %r1}, {%r1, %r1}", "has no mma"),
-    ("m16n8k16.row.col.f32.tf32.tf32.f32 {%r1}, {%r1}, {%r1}, {%r1}", "has no mma"),
-    ("m16n8k16.row.col.f32.f16.bf16.f32 {%r1}, {%r1}, {%r1}, {%r1}", "has no mma"),
-])  # fmt: skip
-def test_a_form_that_does_not_exist_is_refused(text, reason):
-    with pytest.raises(ptx.PtxError, match=reason):
-        ptx.load(kernel_text(f".reg .b32 %r<2>;\nmma.sync.aligned.{text};"))

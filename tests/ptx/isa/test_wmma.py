@@ -287,23 +287,7 @@ def test_observers_see_the_accesses_that_ptxas_makes(tmp_path):
 
 # --- what is refused -----------------------------------------------------------------------------------------
 
+# A fragment, after a change that makes it one that cannot be loaded: test_messages.py.
 LOAD = """.shared .align 32 .b8 room[4096]; .reg .b64 %rd<4>; .reg .b32 %r<9>, %s<9>; .reg .pred %p<2>;
 mov.u32 %s0, %tid.x; mov.u32 %s1, room; mov.u32 %s2, 16; CHANGE
 wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7}, [%s1], %s2; END:"""
-
-
-@pytest.mark.parametrize("change, error, reason", [
-    ("add.u32 %s1, %s1, 16;", ptx.MemoryFault, "address is not at a multiple of 32 bytes"),
-    ("mov.u32 %s2, 20;", ptx.MemoryFault, "stride is not at a multiple of 16 bytes"),
-    ("mad.lo.u32 %s1, %s0, 32, %s1;", ptx.MemoryFault, "address is not the same in all of its warp"),
-    ("add.u32 %s1, %s1, 3616;", ptx.MemoryFault, "out of bounds"),
-    ("setp.eq.u32 %p0, %s0, 5; @%p0 bra END;", ptx.WarpFault, r"thread \(5, 0, 0\) of its warp has left"),
-])  # fmt: skip
-def test_a_fragment_that_cannot_be_loaded(change, error, reason):
-    with pytest.raises(error, match=reason):
-        run_kernel(LOAD.replace("CHANGE", change))
-
-
-def test_a_fragment_with_the_wrong_number_of_registers_is_refused():
-    with pytest.raises(ptx.ParseError, match="2 registers where a fragment has 8"):
-        ptx.load(kernel_text(LOAD.replace("{%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7}", "{%r0,%r1}").replace("CHANGE", "")))

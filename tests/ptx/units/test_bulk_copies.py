@@ -16,6 +16,7 @@ HEAD = """.reg .b64 %rd<20>; .reg .b32 %r<40>; .reg .b16 %h<4>; .reg .pred %p<9>
 mov.b64 %rd1, p0; cvta.param.u64 %rd1, %rd1; ld.param.u64 %rd0, [p1];
 @%p1 mbarrier.init.shared::cta.b64 [%r1], 1; fence.mbarrier_init.release.cluster; bar.sync 0;
 """
+HEAD_OF_BYTES = HEAD.replace("mov.b64 %rd1, p0; cvta.param.u64 %rd1, %rd1;", "ld.param.u64 %rd1, [p0];")  # no map
 WAIT = "WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0; @!%p2 bra WAIT;\n"
 LOAD = "cp.async.bulk.tensor.{rank}d.shared::{space}.global{tile}.mbarrier::complete_tx::bytes"
 STORE = "cp.async.bulk.tensor.{rank}d.global.shared::cta{tile}.bulk_group"
@@ -241,7 +242,7 @@ def test_leaving_while_a_store_reads_is_a_fault():
 @covers("cp")
 def test_bytes_in_a_row():
     source, out = torch.arange(96, dtype=torch.int32), torch.zeros(96, dtype=torch.int32)
-    body = f"""{HEAD.replace("mov.b64 %rd1, p0; cvta.param.u64 %rd1, %rd1;", "ld.param.u64 %rd1, [p0];")}
+    body = f"""{HEAD_OF_BYTES}
 @!%p1 bra NEXT; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 320; mov.u32 %r3, 192;
 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r2], [%rd1+64], %r3, [%r1];
 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2+192], [%rd1], 128, [%r1]; NEXT:
@@ -251,37 +252,16 @@ cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; LEAVE:"""
     assert bits_of(out) == [0] * 4 + list(range(16, 64)) + list(range(32)) + [0] * 12
 
 
-@pytest.mark.parametrize("operands, message", [
-    ("[%r2], [%rd1+336], 64, [%r1]", "out of bounds"), ("[%r2], [%rd1+8], 64, [%r1]", "multiples of 16"),
-    ("[%r2], [%rd1], 40, [%r1]", "multiples of 16"), ("[%r2+8], [%rd1], 32, [%r1]", "not at a multiple of 16"),
-    ("[%r2+16380], [%rd1], 32, [%r1]", "out of bounds|not at a multiple"),
-])  # fmt: skip
-def test_bytes_that_are_not_there(operands, message):
-    head = HEAD.replace("mov.b64 %rd1, p0; cvta.param.u64 %rd1, %rd1;", "ld.param.u64 %rd1, [p0];")
-    load = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes"
-    with pytest.raises(ptx.MemoryFault, match=message):
-        run_kernel(f"{head}\n@%p1 {load} {operands};", [torch.zeros(96), torch.zeros(1)])
-
-
 # --- what is refused -----------------------------------------------------------------------------------------
 
 
-def test_faults_of_a_tensor_copy():
-    map_, out = ptx.TensorMap(torch.zeros(8, 8), (8, 8)), torch.zeros(4)
-    load = LOAD.format(rank=2, space="cta", tile="")
-
-    def fails(error, text: str, message: str, first=map_) -> None:
-        with pytest.raises(error, match=f"probe.cu:[0-9]+: .*{message}"):
-            run_kernel(f"{HEAD}\n@%p1 {text}", [first, out])
-
-    fails(ptx.MemoryFault, f"{load} [%r2+64], [%rd1, {{0, 0}}], [%r1];", "not at a multiple of 128")
-    fails(ptx.MemoryFault, f"{load} [%r2+16384], [%rd1, {{0, 0}}], [%r1];", "out of bounds")
-    fails(ptx.MemoryFault, f"{load} [%r2], [%rd0, {{0, 0}}], [%r1];", "there is no tensor map at")
-    fails(ptx.ParseError, f"{load} [%r2], [%rd1, {{0, 0, 0}}], [%r1];", "2 coordinates")
-    narrow = ptx.TensorMap(torch.zeros(8, 8), (8, 8), swizzle=64)
-    fails(ptx.Unsupported, f"{load} [%r2], [%rd1, {{0, 0}}], [%r1];", "as wide as the swizzle", narrow)
-    three = ptx.TensorMap(torch.zeros(8, 8, 8), (8, 8, 2))
-    fails(ptx.ParseError, f"{load} [%r2], [%rd1, {{0, 0}}], [%r1];", "has 3 dimensions", three)
+@pytest.mark.parametrize("map_, error, message", [
+    (ptx.TensorMap(torch.zeros(8, 8), (8, 8), swizzle=64), ptx.Unsupported, "as wide as the swizzle"),
+    (ptx.TensorMap(torch.zeros(8, 8, 8), (8, 8, 2)), ptx.ParseError, "has 3 dimensions"),
+])  # fmt: skip
+def test_a_map_that_does_not_fit_the_copy(map_, error, message):
+    with pytest.raises(error, match=message):
+        loaded(map_, (0, 0))
 
 
 def test_a_parameter_takes_a_tensor_map_or_not():

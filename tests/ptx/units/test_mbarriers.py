@@ -162,27 +162,6 @@ def test_a_wait_gives_up_where_only_that_can_help():
     assert results(body) == [6] * 32
 
 
-@pytest.mark.parametrize("body, message", [
-    ("mbarrier.arrive.shared::cta.b64 _, [%r1];", "no mbarrier at byte 0 .* never initialised"),
-    ("mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0;", "never initialised"),
-    (init(40) + "mbarrier.inval.shared::cta.b64 [%r1]; mbarrier.arrive.shared::cta.b64 _, [%r1];", "invalidated since"),
-    (init(40) + "st.shared.u64 [%r1], -1; mbarrier.arrive.shared::cta.b64 _, [%r1];", "overwritten"),
-    (init(31) + "mbarrier.arrive.shared::cta.b64 _, [%r1];", "32 arrivals at once .* lacks 31 of 31"),
-    (init(32) + "mbarrier.arrive.noComplete.shared::cta.b64 %rd3, [%r1], 32;", "says noComplete"),
-    (init(1) + "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 1048576;", "it counts to 1048575"),
-    ("mov.u32 %r2, 0; mbarrier.init.shared::cta.b64 [%r1], %r2;", "counts from 1"),
-])  # fmt: skip
-def test_misuse_is_reported_with_its_line(body, message):
-    with pytest.raises(ptx.AsyncFault, match=f"(?s)probe.cu:.*{message}"):
-        results(body)
-
-
-@pytest.mark.parametrize("offset, message", [(4, "not at a multiple of 8"), (1 << 20, "out of bounds")])
-def test_a_barrier_has_its_place(offset, message):
-    with pytest.raises(ptx.MemoryFault, match=message):
-        results(f"add.u32 %r1, %r1, {offset}; @%p1 mbarrier.init.shared::cta.b64 [%r1], 1;")
-
-
 def test_named_barriers_whose_numbers_differ_from_lane_to_lane():
     """Each pair of warps has a barrier of its own, by number, in the same instruction."""
     body = f"""shr.u32 %r2, %r0, 6; add.u32 %r2, %r2, 1; xor.b32 %r3, %r0, 32; mul.lo.u32 %r4, %r0, 3;

@@ -323,38 +323,3 @@ def test_lanes_of_a_warpgroup_that_come_late_are_waited_for():
 LATE: bar.sync 3, 32; JOIN: {FENCE} {PLUS} {COMMIT} {WAIT_GROUP.format(0)} {storing(4)}"""
     found = computed(body, image, 4)
     assert torch.equal(found, product)
-
-
-# --- faults --------------------------------------------------------------------------------------------------
-
-
-def test_faults():
-    _, _, image = plain("bf16", 8)
-
-    def fails(error, body: str, message: str, threads: int = 128) -> None:
-        with pytest.raises(error, match=f"(?s)probe.cu:[0-9]+: .*{message}|deadlock.*{message}"):
-            run_kernel(HEAD + body, [image, torch.zeros(4)], block=(threads, 1, 1))
-
-    fails(ptx.AsyncFault, setting(4) + "\n" + PLUS, "no wgmma.fence before its first wgmma")
-    fails(ptx.UndefinedRegister, FENCE + PLUS, "added to before anything was written")
-    far = instruction("bf16.bf16", 8, str(descriptor(65520, 1024, 128, 0)), PLAIN[1], "1, 1, 0, 0")
-    fails(ptx.MemoryFault, setting(4) + FENCE + far + COMMIT + WAIT_GROUP.format(0), "reaches bytes 65520 to")
-    based = instruction("bf16.bf16", 8, str(descriptor(0, 0, 1024, 128) | 1 << 49), PLAIN[1], "1, 1, 0, 0")
-    fails(ptx.AsyncFault, setting(4) + FENCE + based + COMMIT + WAIT_GROUP.format(0), "base offset")
-    other = instruction("bf16.bf16", 16, *PLAIN, "1, 1, 0, 0")
-    fails(ptx.AsyncFault, setting(8) + FENCE + PLUS + other, "in flight in a wgmma of another shape")
-    part = "setp.lt.u32 %p4, %r0, 96; @!%p4 bra OUT;" + setting(4) + FENCE + "OUT:"
-    fails(ptx.BarrierFault, part, "waits for the other lanes of its warpgroup")
-
-
-@pytest.mark.parametrize("text, message", [
-    (instruction("bf16.bf16", 12, "0", "0", "1, 1, 0, 0"), "no such shape"),
-    (instruction("bf16.bf16", 264, "0", "0", "1, 1, 0, 0"), "no such shape"),
-    (instruction("bf16.bf16", 8, "0", "0", "1, 2, 0, 0"), "no such shape"),
-    (instruction("tf32.tf32", 8, "0", "0", "1, 1, 0, 0"), "do not fit its types"),
-    (instruction("bf16.bf16", 8, "0", "0", "1, 1"), "do not fit its types"),
-    (instruction("bf16.bf16", 8, "0", "0", "1, 1, 0, 0").replace("{%d0, ", "{"), "D takes 4 registers"),
-])  # fmt: skip
-def test_what_is_no_wgmma_is_refused(text, message):
-    with pytest.raises(ptx.ParseError, match=message):
-        run_kernel(HEAD + text, [torch.zeros(4), torch.zeros(4)])
