@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TypeVar
 
-import torch
-
 from experiments import processes
 from experiments.progress import Bars
 from experiments.records.contenders import Contender, contenders
@@ -47,6 +45,7 @@ def measure_parts(
                 bars.done()
             if row_cache and measured:
                 row_cache.write(contender, {_name(part): rows[_name(part)] for part in measured})
+        next(results, None)  # its end, at which the processes are given back
 
 
 def _name(part: tuple) -> str:
@@ -60,15 +59,10 @@ def _measure(
     if len(jobs) < MIN_JOBS or any(contender.kernel is None for contender, _ in jobs):
         yield from (function(*job) for job in jobs)
         return
-    with processes.pool(use_one_thread) as pool:  # the reference GPU is one thread of Python
+    with processes.pool() as pool:
         futures = [pool.submit(_measure_by_name, function, str(contender), parts) for contender, parts in jobs]
         for future in futures:
             yield future.result()
-
-
-def use_one_thread() -> None:
-    """Prepares a process that runs kernels on the reference GPU beside others, which have the other cores."""
-    torch.set_num_threads(1)
 
 
 def _measure_by_name(function: MeasureParts[Part, AnyRow], name: str, parts: Sequence[Part]) -> list[list[AnyRow]]:

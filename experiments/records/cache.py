@@ -6,6 +6,7 @@ and is only read for the same digest. A later one replaces it, so that no outdat
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from collections.abc import Iterable, Sequence
@@ -52,7 +53,18 @@ def _head(digest: str, content: bytes) -> bytes:
 
 def digest_files(paths: Iterable[Path], *more: object) -> str:
     """A digest of the repo's files, with their paths in it, and of whatever else counts."""
-    return build.digest(*(part for path in paths for part in (path.relative_to(_ROOT), path.read_bytes())), *more)
+    return build.digest(*(part for path in paths for part in (path.relative_to(_ROOT), _digest_file(path))), *more)
+
+
+def _digest_file(path: Path) -> str:
+    """The digest of a file's content, which is read again only where the file's inode, size or time has changed."""
+    state = path.stat()
+    return _digest_version(path, state.st_ino, state.st_size, state.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=4096)
+def _digest_version(path: Path, *state: int) -> str:
+    return build.digest(path.read_bytes())
 
 
 def digest_rung(folders: Sequence[str], stage: str, versions: Sequence[object]) -> str:

@@ -139,11 +139,18 @@ def _included(path: Path) -> Iterator[Path]:
 def _imported(path: Path) -> Iterator[Path]:
     """The files of the package of `path` that it imports."""
     package = path.relative_to(ROOT).parts[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == package:
-            module = ROOT.joinpath(*(node.module or "").split("."))
-            candidates = (module / alias.name for alias in node.names)
-            yield from {file for each in (module, *candidates) if (file := each.with_suffix(".py")).is_file()}
+    for name, members in _imports_from(package, path.read_text(encoding="utf-8")):
+        module = ROOT.joinpath(*name.split("."))
+        candidates = (module / member for member in members)
+        yield from {file for each in (module, *candidates) if (file := each.with_suffix(".py")).is_file()}
+
+
+@functools.lru_cache(maxsize=512)
+def _imports_from(package: str, text: str) -> list[tuple[str, list[str]]]:
+    """(module, the names that are imported from it) of each import of a Python text from the package."""
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    found = [(node.module or "", [alias.name for alias in node.names]) for node in nodes]
+    return [(module, names) for module, names in found if module.split(".")[0] == package]
 
 
 def _line_starts(text: str) -> list[int]:

@@ -41,9 +41,11 @@ ON_CPU = (
     (129, 1, 31),  # a matrix times a vector
     (2, 2, 127),  # a deep, tiny product
 )
-# The same for tensor cores, whose kernels take seconds each to compile and to run; the full preset has all of ON_CPU.
-ON_CPU_TENSOR_CORES = ((0, 33, 127), (1, 1, 1), (257, 31, 31), (33, 129, 257))
+# The default preset has all kinds of inputs at these; at the others of ON_CPU it has normal ones, and in fp32 alone,
+# since kernels for tensor cores take seconds each to compile and to run.
+ON_CPU_FEW = ((0, 33, 127), (1, 1, 1), (257, 31, 31), (33, 129, 257))
 ALL_EDGES_PARTIAL = (1021, 509, 131)  # primes: the last tile is partial on every side
+FEW_EDGES_PARTIAL = (263, 139, 67)  # the same for the default preset on a CPU, with 3 x 2 of the largest tiles
 ON_GPU_LARGE = {
     DEFAULT: ((8192, 8192, 512), (65537, 33, 65537)),  # a C that people use; offsets into A past 2^31
     FULL: ((8192, 8192, 8192), (65537, 33, 65537)),
@@ -141,6 +143,7 @@ def unseen(preset: str, math: str) -> tuple[tuple[int, int, int], ...]:
 ACCURACY_SIDE = 256
 ACCURACY_DEPTHS = {"cuda": tuple(4**n for n in range(2, 10)), "cpu": tuple(4**n for n in range(2, 9))}
 ROUNDING_DEPTHS = {DEFAULT: tuple(4**n for n in range(2, 6)), FULL: tuple(4**n for n in range(2, 10))}
+ROUNDING_DEPTHS_ON_CPU = {DEFAULT: (16, 64, 256), FULL: ROUNDING_DEPTHS[FULL]}
 ROUNDING_WHOLE, ROUNDING_KNOWN = 4**7, 4**5  # K up to which a laptop takes whole rungs; that tells how they add
 EMULATION_SIDE, EMULATION_DEPTHS = 64, {DEFAULT: (256, 4096), FULL: (256, 4096, 65536)}
 COUNTED = 256  # whole tiles of every rung; counts grow with the blocks, and shares do not change

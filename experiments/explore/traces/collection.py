@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from experiments import processes
-from experiments.bench import parallel, provenance
+from experiments.bench import provenance
 from experiments.explore.traces import kernel
 from experiments.explore.traces.record import Trace, from_json, to_json
 from experiments.progress import Bars
@@ -61,7 +61,7 @@ def _trace_all(items: Sequence[Implementation], versions: dict) -> Iterator[tupl
     if len(items) < MIN_FOR_POOL:
         yield from (_trace_one(item, versions) for item in items)
         return
-    with processes.pool(parallel.use_one_thread) as pool:
+    with processes.pool() as pool:
         yield from pool.map(_trace_by_name, map(str, items), [versions] * len(items))
 
 

@@ -25,11 +25,11 @@ from experiments.bench.verify import CheckResult, Inputs, load_all, report, veri
 from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
-from experiments.records.request import DEFAULT, Request
+from experiments.records.request import FULL, Request
 from experiments.records.rows import ERROR, SKIPPED
 from experiments.records.store import short
 from experiments.studies.correctness.row import CorrectnessRow
-from experiments.studies.shared.reference_runs import refuse_long_run
+from experiments.studies.shared.reference_runs import left_to_full_preset, refuse_long_run
 from gemm_ref.problem import integers_are_exact
 
 NAME = "correctness"
@@ -44,8 +44,8 @@ def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is no part of this experiment; empty if it is."""
     if contender.is_baseline:
         return "baselines are not part of it: they are checked where they are timed"
-    if request.device == "cpu" and request.preset == DEFAULT and contender.math == "fp16" != request.math:
-        return "on a CPU, bf16 represents fp16: --math fp16 or --preset full runs it"
+    if reason := left_to_full_preset(contender, request):
+        return reason
     return "" if request.device in contender.devices else f"{contender} does not run on the {request.device}"
 
 
@@ -57,10 +57,12 @@ def parts_of(request: Request, math: str) -> list[tuple[gemm_ref.Problem, str]]:
         whole = [(problem.m, problem.n, problem.k) for problem in request.problems]
     elif request.device == "cuda":
         whole, normal = (*workloads.covering(), workloads.ALL_EDGES_PARTIAL), workloads.ON_GPU_LARGE[request.preset]
-    elif request.preset == DEFAULT and math != "fp32":
-        whole = workloads.ON_CPU_TENSOR_CORES
-    else:
+    elif request.preset == FULL:
         whole, normal = workloads.ON_CPU, (workloads.ALL_EDGES_PARTIAL,)
+    else:
+        whole = workloads.ON_CPU_FEW
+        if math == "fp32":
+            normal = (*(sizes for sizes in workloads.ON_CPU if sizes not in whole), workloads.FEW_EDGES_PARTIAL)
     found = [(gemm_ref.Problem(*sizes, math), kind) for sizes in whole for kind in KINDS]
     found += [(gemm_ref.Problem(*sizes, math), "normal") for sizes in normal]
     return [(problem, kind) for problem, kind in found if kind != "integers" or integers_are_exact(problem)]

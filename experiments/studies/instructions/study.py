@@ -41,7 +41,11 @@ from experiments.records.contenders import Contender, gemm_of
 from experiments.records.request import FULL, Request
 from experiments.records.rows import ERROR, PASS, SKIPPED
 from experiments.studies.instructions.row import InstructionRow
-from experiments.studies.shared.reference_runs import count_accesses, missing_disassembler
+from experiments.studies.shared.reference_runs import (
+    count_accesses,
+    left_to_full_preset,
+    missing_disassembler,
+)
 from gemm_ref.launch import cdiv
 from gemm_ref.ptx.count.counts import COMPILED
 from gemm_ref.sass import mix, ports, schedule, tools
@@ -61,7 +65,9 @@ _TCGEN05 = re.compile(r"UTC\w*MMA")  # tensor cores from compute capability 10.0
 
 def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is no part of this experiment; empty if it is."""
-    return "baselines are not part of it: their machine code is not compiled here" if contender.is_baseline else ""
+    if contender.is_baseline:
+        return "baselines are not part of it: their machine code is not compiled here"
+    return left_to_full_preset(contender, request)
 
 
 def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[InstructionRow]:

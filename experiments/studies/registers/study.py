@@ -33,7 +33,7 @@ from experiments.bench.measure import Bench, Setting
 from experiments.bench.verify import describe
 from experiments.progress import Bars
 from experiments.records import workloads
-from experiments.records.request import Request
+from experiments.records.request import DEFAULT, Request
 from experiments.records.rows import ERROR, FAIL, SKIPPED, TimedRow
 from experiments.studies.registers.register_loops import LOOPS, Loop
 from experiments.studies.registers.rewritten_rungs import Rewritten, rewritten, with_machine
@@ -56,7 +56,11 @@ def unsuited(contender: Loop | Rewritten, request: Request) -> str:
         return "--backend and --math choose kernels, and these are all CUDA's in fp32"
     if isinstance(contender, Loop):
         return "--stage and --size choose rungs" if request.stages or request.problems else ""
-    return "another --stage is asked for" if request.stages and contender.stage not in request.stages else ""
+    if request.stages:
+        return "" if contender.stage in request.stages else "another --stage is asked for"
+    if request.device == "cpu" and request.preset == DEFAULT and not contender.is_default:
+        return "on a CPU, a rung's default variant represents the others: --stage or --preset full runs them"
+    return ""
 
 
 def measure(request: Request, chosen: Sequence[Loop | Rewritten], bars: Bars) -> Iterator[RegisterRow]:

@@ -16,6 +16,7 @@ Run: `python -m experiments run rounding [--stage S] [--backend B] [--math tf32]
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,8 @@ import torch
 
 import gemm_ref
 from cuda_kernels import ceilings
-from experiments.bench.verify import CheckResult, DeviceLost, Inputs, describe, load_all, verify
+from experiments.bench import parallel
+from experiments.bench.verify import CheckResult, DeviceLost, Inputs, describe, load, load_all, verify
 from experiments.grouping import group_pairs
 from experiments.progress import Bars
 from experiments.records import workloads
@@ -37,6 +39,7 @@ from experiments.studies.rounding.row import RoundingRow
 from experiments.studies.shared.chains import CHAINS, Adds
 from experiments.studies.shared.dot_vectors import random_vectors
 from experiments.studies.shared.dots import DOTS, Dots, modelled, on_gpu
+from experiments.studies.shared.reference_runs import left_to_full_preset
 from gemm_ref import choice
 from gemm_ref.call import Plan
 from gemm_ref.call.choose import select_tile
@@ -55,7 +58,9 @@ def unsuited(contender: Contender, request: Request) -> str:
         return "libraries have no source that the reference GPU could run"
     if contender.math == "fp32":
         return "in fp32 there are no tensor cores"
-    return "" if contender.is_default else "only the default variant of a rung takes part"
+    if not contender.is_default:
+        return "only the default variant of a rung takes part"
+    return left_to_full_preset(contender, request)
 
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[RoundingRow]:
@@ -63,29 +68,64 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
     some = request.stages or request.problems or request.math or "cuda" not in (request.backends or ("cuda",))
     if request.device == "cuda" and not some and torch.cuda.get_device_capability()[0] == 9:
         yield from _instructions(bars)
-    able, broken = load_all(chosen, request.device)
-    side, depths = workloads.ACCURACY_SIDE, workloads.ROUNDING_DEPTHS[request.preset]
+    side = workloads.ACCURACY_SIDE
+    depths = (workloads.ROUNDING_DEPTHS if request.device == "cuda" else workloads.ROUNDING_DEPTHS_ON_CPU)[
+        request.preset
+    ]
     problems = request.problems or [gemm_ref.Problem(side, side, k) for k in depths]
-    deep = not request.problems and request.device == "cpu"  # so that what is deepest is added without the kernels
     bars.begin("summing", len(problems) * len(chosen))
+    yield from (_on_gpu if request.device == "cuda" else _on_the_reference_gpu)(request, problems, chosen, bars)
+
+
+def _on_gpu(
+    request: Request, problems: Sequence[gemm_ref.Problem], chosen: Sequence[Contender], bars: Bars
+) -> Iterator[RoundingRow]:
+    able, broken = load_all(chosen, "cuda")
     for math in dict.fromkeys(contender.math for contender in chosen):
-        alike = [contender for contender in chosen if contender.math == math]
-        chains: dict[Contender, Adds] = {}
         for size in problems:
             inputs = Inputs.make(replace(size, math=math), KIND)
-            if deep and size.k > workloads.ROUNDING_WHOLE:
-                bars.doing(f"{math} {inputs.problem}")
-                yield from _sum_by_chains(inputs, chains)
-                bars.done(len(alike))
-                continue
-            rows = []
-            for contender in alike:
+            for contender in (each for each in chosen if each.math == math):
                 bars.doing(f"{contender} {inputs.problem}")
-                rows.append(_product(contender, able.get(contender), inputs, request.device, broken.get(contender)))
-                yield rows[-1]
+                yield _product(contender, able.get(contender), inputs, "cuda", broken.get(contender))
                 bars.done()
-            if deep and size.k == workloads.ROUNDING_KNOWN:
-                chains = _identify_chains(inputs, dict(zip(alike, rows, strict=True)))
+
+
+def _on_the_reference_gpu(
+    request: Request, problems: Sequence[gemm_ref.Problem], chosen: Sequence[Contender], bars: Bars
+) -> Iterator[RoundingRow]:
+    """Rows of whole rungs, and of the depths past ROUNDING_WHOLE, unless they were asked for, by their chains."""
+    deep = [] if request.problems else [size for size in problems if size.k > workloads.ROUNDING_WHOLE]
+    whole = [size for size in problems if size not in deep]
+    jobs = [(contender, [(size,) for size in whole]) for contender in chosen]
+    places = [(contender, size) for contender in chosen for size in whole]
+    known: dict[Contender, RoundingRow] = {}
+    for (contender, size), rows in zip(
+        places, parallel.measure_parts(jobs, _work, bars, request.row_cache), strict=True
+    ):
+        yield from rows
+        if size.k == workloads.ROUNDING_KNOWN:
+            known[contender] = rows[0]
+    for math in dict.fromkeys(contender.math for contender in chosen) if deep else ():
+        alike = {contender: row for contender, row in known.items() if contender.math == math}
+        tells = next(size for size in whole if size.k == workloads.ROUNDING_KNOWN)
+        chains = _identify_chains(_make_inputs(replace(tells, math=math)), alike)
+        for size in deep:
+            inputs = _make_inputs(replace(size, math=math))
+            bars.doing(f"{math} {inputs.problem}")
+            yield from _sum_by_chains(inputs, chains)
+            bars.done(len(alike))
+
+
+def _work(contender: Contender, parts: Sequence[tuple[gemm_ref.Problem]]) -> Iterator[list[RoundingRow]]:
+    fn, broken = load(contender)
+    for (size,) in parts:
+        yield [_product(contender, fn, _make_inputs(replace(size, math=contender.math)), "cpu", broken)]
+
+
+@functools.lru_cache(maxsize=8)
+def _make_inputs(problem: gemm_ref.Problem) -> Inputs:
+    """Inputs that all contenders in a process share."""
+    return Inputs.make(problem, KIND)
 
 
 def _product(

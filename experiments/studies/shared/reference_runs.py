@@ -7,6 +7,7 @@ from dataclasses import replace
 import gemm_ref
 from experiments.bench.verify import CheckResult, Inputs, load, verify
 from experiments.records.contenders import Contender
+from experiments.records.request import DEFAULT, Request
 from experiments.records.rows import PASS, SKIPPED
 from gemm_ref import ptx
 from gemm_ref.build import BuildError
@@ -25,6 +26,20 @@ def refuse_long_run(problem: gemm_ref.Problem) -> CheckResult | None:
     time = describe_seconds(seconds_on_reference_gpu(problem))
     why = f"{products:.2g} multiply-adds would take the reference GPU about {time}: pass a smaller --size"
     return CheckResult(SKIPPED, why)
+
+
+def left_to_full_preset(contender: Contender, request: Request) -> str:
+    """Why the default preset leaves a kernel out without a GPU, where compiling takes most of the time; empty if not.
+
+    A math mode that is asked for is run as a whole.
+    """
+    if contender.kernel is None or request.device != "cpu" or request.preset != DEFAULT or request.math:
+        return ""
+    if contender.math == "fp16":
+        return "on a CPU, bf16 represents fp16: --math fp16 or --preset full runs it"
+    if contender.math != contender.kernel.stage.maths[0] and not contender.is_default:
+        return f"on a CPU, variants are run in their first math mode: --math {contender.math} or --preset full runs it"
+    return ""
 
 
 def missing_disassembler() -> str:

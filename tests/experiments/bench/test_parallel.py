@@ -72,6 +72,16 @@ def test_rows_are_those_of_one_process_in_its_order():
     assert multiprocessing.active_children() == []
 
 
+def test_a_command_starts_its_processes_once():
+    """Even after work that nobody waited for, there are none left of another pool."""
+    with processes.shared():
+        first, second = ({row.detail for row in measure(JOBS, rows_of)} for _ in range(2))
+        assert len(first | second) <= 2
+        next(measure(JOBS, slow_after_the_first))
+        assert multiprocessing.active_children() == []
+    assert multiprocessing.active_children() == []
+
+
 def test_what_is_not_of_the_registry_stays_in_this_process():
     jobs = [(replace(contender, kernel=None), parts) for contender, parts in JOBS]
     assert {row.detail for row in measure(jobs, rows_of)} == {str(os.getpid())}

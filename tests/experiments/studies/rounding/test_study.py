@@ -28,7 +28,7 @@ def named(stage: str, math: str) -> Contender:
 @pytest.mark.parametrize("stage, math", [("s15", "tf32"), ("s17", "tf32"), ("s18", "fp8")])
 def test_what_is_too_deep_for_a_kernel_has_its_bits(monkeypatch, stage, math):
     monkeypatch.setattr(workloads, "ACCURACY_SIDE", 128)
-    monkeypatch.setattr(workloads, "ROUNDING_DEPTHS", {"default": (512, 640)})
+    monkeypatch.setattr(workloads, "ROUNDING_DEPTHS_ON_CPU", {"default": (512, 640)})
     monkeypatch.setattr(workloads, "ROUNDING_KNOWN", 512)  # operands enough to tell where tf32 is rounded in a tie
     monkeypatch.setattr(workloads, "ROUNDING_WHOLE", 512)
     contender = named(stage, math)
@@ -40,7 +40,7 @@ def test_what_is_too_deep_for_a_kernel_has_its_bits(monkeypatch, stage, math):
 
 def test_what_chooses_by_shape_how_it_adds_has_no_chain(monkeypatch):
     monkeypatch.setattr(workloads, "ACCURACY_SIDE", 64)
-    monkeypatch.setattr(workloads, "ROUNDING_DEPTHS", {"default": (64, 128)})
+    monkeypatch.setattr(workloads, "ROUNDING_DEPTHS_ON_CPU", {"default": (64, 128)})
     monkeypatch.setattr(workloads, "ROUNDING_KNOWN", 64)
     monkeypatch.setattr(workloads, "ROUNDING_WHOLE", 64)
     (row,) = rounding.measure(Request("cpu"), [named("s19", "bf16")], NoBars())
