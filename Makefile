@@ -17,7 +17,7 @@ else
   READY := $(VENV)/ready
 endif
 
-.PHONY: help setup demo test test-all lint size experiments submit plots report readme doctor build ptx sanitize clean
+.PHONY: help setup demo test test-all lint size experiments submit plots report readme doctor build ptx sanitize clean clean-cache
 .DEFAULT_GOAL := help
 
 help: ## this menu
@@ -76,8 +76,11 @@ ptx: $(READY) ## print a CUDA rung's PTX: make ptx STAGE=s04
 sanitize: $(READY) ## run CUDA rungs under compute-sanitizer on this machine's GPU: make sanitize STAGE=s04 (or all)
 	$(PY) -m cuda_kernels sanitize $(STAGE)
 
-clean: ## remove what was built (results stay)
+clean: ## remove what tools have left here (results and compiled kernels stay)
 	rm -rf build .pytest_cache .ruff_cache .hypothesis
+
+clean-cache: ## remove compiled kernels and all that is computed once, for every checkout
+	rm -rf "$${XDG_CACHE_HOME:-$$HOME/.cache}/gemm-ladder"
 
 # torch first and pinned: what follows is content with it, and a looser wish would fetch another build. setuptools, which
 # pyproject.toml builds with, comes along, so that it is not fetched again to build in. pip is today's where the

@@ -22,7 +22,7 @@ from experiments.console import FAILED, err, format_choices, out, tell
 from experiments.grouping import group_pairs
 from experiments.records.request import UsageError
 from gemm_ref.baselines import BASELINES
-from gemm_ref.build import CHECKOUT, BuildError, CannotWrite, write_whole
+from gemm_ref.build import CHECKOUT, BuildError, CannotWrite, share_cache_with_triton, write_whole
 from gemm_ref.compute import MATHS
 from gemm_ref.dialect import DIALECTS
 
@@ -76,6 +76,7 @@ Results = Annotated[
 
 def main(prog_name: str = "gemm-ladder") -> None:
     """The command line, which Ctrl-C ends wherever it is."""
+    share_cache_with_triton()
     with interrupt.always_raised():
         try:
             app(prog_name=prog_name)

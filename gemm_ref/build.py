@@ -9,6 +9,7 @@ build that died (or one running beside this one) leaves nothing that blocks or c
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import hashlib
 import os
@@ -16,8 +17,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -25,15 +27,18 @@ CHECKOUT = _ROOT if (_ROOT / "pyproject.toml").is_file() else None  # None where
 
 
 def _cache() -> Path:
-    """Where built files are kept: $GEMM_LADDER_BUILD, else a checkout's build/, else the user's cache."""
-    if wish := os.environ.get("GEMM_LADDER_BUILD"):
-        return Path(wish)
-    if CHECKOUT:
-        return CHECKOUT / "build"
+    """Where built files are kept: $GEMM_LADDER_BUILD, else a folder in the user's cache."""
+    return Path(os.environ.get("GEMM_LADDER_BUILD") or _users_cache())
+
+
+def _users_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gemm-ladder"
 
 
 CACHE = _cache()
+MAX_CACHE_BYTES = 2 * 2**30
+_CHECK_EVERY_S = 3600  # whether the cache exceeds that
+_MIN_AGE_S = 3600  # what was used within this time stays: another process may be using it
 
 
 class BuildError(RuntimeError):
@@ -77,6 +82,77 @@ def keep(path: Path, content: str | bytes) -> None:
     """Write a built file into the cache. Raises BuildError where the cache cannot be written."""
     with _writing_cache():
         write_whole(path, content)
+    if CACHE == _users_cache():  # another folder may hold other files too
+        _limit_cache(CACHE)
+
+
+@functools.cache  # once per process
+def _limit_cache(folder: Path) -> None:
+    """Removes what was not used for the longest time while the cache exceeds its limit."""
+    mark, now = folder / ".checked", time.time()
+    with suppress(OSError):  # it is another process's to remove, or nobody's
+        if mark.exists() and mark.stat().st_mtime > now - _CHECK_EVERY_S:
+            return
+        mark.touch()
+        entries = sorted((*_last_used_and_bytes(path), path) for path in _entries(folder))
+        total = sum(size for _, size, _ in entries)
+        for last_used, size, path in entries:
+            if total <= MAX_CACHE_BYTES or last_used > now - _MIN_AGE_S:
+                break
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            total -= size
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    """What is removed as a whole: a file of the cache, or what is in one of its folders, as Triton's kernels are."""
+    for path in folder.iterdir():
+        yield from path.iterdir() if path.is_dir() else (path,)
+
+
+def _last_used_and_bytes(path: Path) -> tuple[float, int]:
+    """When a file, or the one of a folder that was used last, was read or written, and all their bytes."""
+    files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names] or [path]
+    found = [os.stat(file) for file in files]
+    return max(max(stat.st_atime, stat.st_mtime) for stat in found), sum(stat.st_size for stat in found)
+
+
+def cached(path: Path, make: Callable[[], str | bytes]) -> Path:
+    """Returns `path`, a file in the cache, which `make` is called for if it is not there: in one process at a time.
+
+    Raises BuildError where the cache cannot be written, and whatever `make` raises.
+    """
+    if not _is_cached(path):
+        with _lock(path.name):
+            if not _is_cached(path):
+                keep(path, make())
+    return path
+
+
+@contextmanager
+def _lock(name: str) -> Iterator[None]:
+    """Inside, no other process or thread is in the lock of this name."""
+    with _writing_cache():
+        path = CACHE / "locks" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    with file:  # closing it ends the lock
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _is_cached(path: Path) -> bool:
+    """Whether there is such a file, which then counts as used now and is not removed to make room."""
+    try:
+        os.utime(path)
+    except OSError:
+        return path.is_file()  # it may be in a folder that is only read
+    return True
+
+
+def share_cache_with_triton() -> None:
+    """Has Triton keep compiled kernels in the cache too, in this process and its children, unless told where."""
+    if not {"TRITON_CACHE_DIR", "TRITON_HOME"} & os.environ.keys():
+        os.environ["TRITON_CACHE_DIR"] = str(CACHE / "triton")
 
 
 @contextmanager
@@ -158,10 +234,11 @@ def build_library(
         compilers.append(version_of(str(cuda_home / "bin" / "nvcc")))
     key = digest(cpp, cuda, cflags, cuda_cflags, compilers, torch.__version__)
     library = CACHE / f"{name}-{key}.so"
-    if not library.exists():
-        with _writing_cache(), _temporary_folder(f"{name}-") as folder:
-            built = _load_inline(f"{name}_{key}", folder, cpp, cuda, cflags, cuda_cflags, cuda_home)
-            os.replace(built, library)
+    if not _is_cached(library):
+        with _lock(library.name), _writing_cache(), _temporary_folder(f"{name}-") as folder:
+            if not _is_cached(library):
+                built = _load_inline(f"{name}_{key}", folder, cpp, cuda, cflags, cuda_cflags, cuda_home)
+                os.replace(built, library)
     return library
 
 

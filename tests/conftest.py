@@ -14,11 +14,13 @@ from filelock import FileLock  # torch brings it along
 
 import gemm_ref
 from experiments.records.contenders import gemm_of
+from gemm_ref.build import share_cache_with_triton
 
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)  # the reference GPU, and a real one
 
 
 def pytest_configure(config):
+    share_cache_with_triton()
     config.addinivalue_line(
         "markers",
         "reference_gpu(cuda, twins): the kernels with which a test runs on the reference GPU, whose time is short, and "

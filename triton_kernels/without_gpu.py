@@ -15,7 +15,7 @@ from triton.backends.nvidia.compiler import CUDABackend
 from triton.compiler import CompiledKernel, make_backend
 from triton.compiler.compiler import AsmDict
 
-from gemm_ref.build import CACHE, keep
+from gemm_ref.build import CACHE, cached, keep
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
 capability = contextvars.ContextVar("capability", default=REFERENCE_CAPABILITY)  # what `compiled` compiles for
@@ -115,13 +115,15 @@ class _Stages(AsmDict):
     def __missing__(self, stage: str) -> bytes | str:
         if stage != "cubin":
             return super().__missing__(stage)
-        about = (
-            self._metadata
-        )  # it has all options that it was compiled with, and a hash of all that the PTX is made of
+        about = self._metadata  # all options that it was compiled with, and a hash of all that the PTX is made of
         path = CACHE / f"{about.name}-{about.hash}.cubin"
-        if self._anew or not path.exists():
-            keep(path, make_backend(about.target).make_cubin(self["ptx"], {}, about, about.target.arch))
-        self[stage] = path.read_bytes()
+
+        def assembled() -> bytes:
+            return make_backend(about.target).make_cubin(self["ptx"], {}, about, about.target.arch)
+
+        if self._anew:
+            keep(path, assembled())
+        self[stage] = cached(path, assembled).read_bytes()
         return self[stage]
 
 

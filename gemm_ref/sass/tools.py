@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemm_ref.build import CACHE, BuildError, digest, keep, version_of
+from gemm_ref.build import CACHE, BuildError, cached, digest, version_of
 from gemm_ref.toolchain import find_toolkit
 
 # -gp: each instruction under the line of PTX that it was made from. Not -ndf, which would leave out where a jump by a
@@ -65,10 +65,8 @@ def disassemble(cubin: bytes) -> str:
 
     `listing` reads it. Raises BuildError where there is no nvdisasm, and for bytes that are no cubin.
     """
-    cached = CACHE / f"{digest(version_of(str(find(_LISTING[0]))), *_LISTING, cubin)}.sass"
-    if not cached.exists():
-        keep(cached, _say(*_LISTING, cubin=cubin))
-    return cached.read_text(encoding="utf-8")
+    path = CACHE / f"{digest(version_of(str(find(_LISTING[0]))), *_LISTING, cubin)}.sass"
+    return cached(path, lambda: _say(*_LISTING, cubin=cubin)).read_text(encoding="utf-8")
 
 
 def _say(tool: str, *options: str, cubin: bytes) -> str:

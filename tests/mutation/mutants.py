@@ -34,7 +34,7 @@ import triton_kernels
 from cuda_kernels import reference_gpu, source
 from experiments.records.contenders import gemm_of
 from gemm_ref import Implementation, Problem, choice, ptx
-from gemm_ref.build import BuildError
+from gemm_ref.build import BuildError, share_cache_with_triton
 from gemm_ref.call import Plan, validate
 from gemm_ref.config.hopper import PersistentConfig
 from gemm_ref.launch import REFERENCE_SMS
@@ -275,6 +275,7 @@ def _import_file(path: Path) -> types.ModuleType:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Try all mutants that the arguments name; 0 if each is reported, unchanged or listed as equivalent."""
+    share_cache_with_triton()
     parser = argparse.ArgumentParser(description="Try every mutant of the ladder's kernels.")
     parser.add_argument("--stage", help="one rung, by its id or number")
     parser.add_argument("--dialect", choices=gemm_ref.DIALECTS)

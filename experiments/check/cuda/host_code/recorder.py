@@ -10,6 +10,7 @@ import functools
 import re
 import struct
 import subprocess
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from experiments.check.cuda.launch import as_axes
 from experiments.check.cuda.parameters import MATRICES, MIN_SIZE, PLACES, SIZES, is_square_size, roles_of
 from experiments.records.request import UsageError
 from gemm_ref import ptx
-from gemm_ref.build import CACHE, BuildError, digest, find_cxx, keep
+from gemm_ref.build import CACHE, BuildError, cached, digest, find_cxx
 from gemm_ref.compute import ELEMENTS, TMA_TF32
 from gemm_ref.launch import Launch
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, find_toolkit, run_nvcc
@@ -144,15 +145,13 @@ def _link(made: Path, program: Path) -> None:
 
 @functools.cache
 def _compiled_recorder() -> Path:
-    made = CACHE / f"recorder-{digest(_SOURCE.read_text(encoding='utf-8'))}.o"
-    if not made.exists():
-        beside = made.with_suffix(".part.o")
-        CACHE.mkdir(parents=True, exist_ok=True)
+    def compiled() -> bytes:
         include = f"-I{find_toolkit() / 'include'}"
-        _run([find_cxx(), "-O1", "-std=c++17", include, "-c", str(_SOURCE), "-o", str(beside)])
-        keep(made, beside.read_bytes())
-        beside.unlink()
-    return made
+        with tempfile.NamedTemporaryFile(suffix=".o") as file:
+            _run([find_cxx(), "-O1", "-std=c++17", include, "-c", str(_SOURCE), "-o", file.name])
+            return Path(file.name).read_bytes()
+
+    return cached(CACHE / f"recorder-{digest(_SOURCE.read_text(encoding='utf-8'))}.o", compiled)
 
 
 def _run(command: Sequence[str]) -> str:
