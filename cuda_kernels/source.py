@@ -7,8 +7,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from cuda_kernels.headers import compile_trimmed
 from cuda_kernels.rewritten import rewrite
-from gemm_ref.build import CACHE, build_library, digest, keep, version_of
+from gemm_ref.build import CACHE, build_library, cached, digest, keep, version_of
 from gemm_ref.compute import B_LAYOUTS, MATHS, WIDE
 from gemm_ref.config.cuda_cores import SLICE_LAYOUTS
 from gemm_ref.epilogue import ACTIVATIONS, BIASES
@@ -149,23 +150,34 @@ def ptx(
 
     Raises BuildError when there is no compiler, or with the compiler's output.
     """
-    cached = _cached(implementation, architecture(capability), "ptx", rules)
-    if not cached.exists():
-        keep(cached, _compiled(implementation, capability, rules))
-    return cached.read_text(encoding="utf-8")
+
+    def compiled() -> str:
+        return compile_ptx(compose(implementation, rules), f"{implementation.stage.id}.cu", capability)[0]
+
+    path = _path(implementation, architecture(capability), "ptx", rules)
+    return cached(path, compiled).read_text(encoding="utf-8")
 
 
 def compile_ptx(
-    text: str, name: str, capability: tuple[int, int] = REFERENCE_CAPABILITY, flags: Sequence[str] = FLAGS
+    text: str,
+    name: str,
+    capability: tuple[int, int] = REFERENCE_CAPABILITY,
+    flags: Sequence[str] = FLAGS,
+    *,
+    by_nvcc: bool = False,
 ) -> tuple[str, str]:
     """The PTX that nvcc makes of a CUDA text in a file called `name`, and its warnings.
 
+    by_nvcc: by nvcc itself, not by the same compiler with trimmed headers; for its time, say.
     Raises BuildError when there is no compiler, or with the compiler's output.
     """
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / name, Path(folder) / "out.ptx"
         source.write_text(text, encoding="utf-8")
-        said = run_nvcc([*flags, "-ptx", f"-arch=compute_{architecture(capability)}", str(source), "-o", str(target)])
+        flags = [*flags, f"-arch=compute_{architecture(capability)}"]
+        said = None if by_nvcc else compile_trimmed(source, target, flags)
+        if said is None:
+            said = run_nvcc([*flags, "-ptx", str(source), "-o", str(target)])
         return target.read_text(encoding="utf-8"), said
 
 
@@ -176,24 +188,19 @@ def cubin(implementation: Implementation, capability: tuple[int, int], rules: tu
     Byte for byte what nvcc makes of the source in one go, and what `library` holds.
     Raises BuildError when there is no compiler, or with the compiler's output.
     """
-    cached = _cached(implementation, architecture(capability), "cubin", rules)
-    if not cached.exists():
-        keep(cached, assemble(ptx(implementation, capability, rules), capability))
-    return cached
+    path = _path(implementation, architecture(capability), "cubin", rules)
+    return cached(path, lambda: assemble(ptx(implementation, capability, rules), capability))
 
 
 def cubin_anew(implementation: Implementation, capability: tuple[int, int]) -> Path:
-    """As `cubin`, compiled from the source whatever was compiled before; `ptx` and `cubin` find it from then on."""
-    text, cached = _compiled(implementation, capability), _cached(implementation, architecture(capability), "cubin")
-    keep(cached.with_suffix(".ptx"), text)
-    keep(cached, assemble(text, capability))
-    return cached
+    """As `cubin`, by nvcc from the source, whatever was compiled before; `ptx` and `cubin` find it from then on."""
+    path = _path(implementation, architecture(capability), "cubin")
+    text, _ = compile_ptx(compose(implementation), f"{implementation.stage.id}.cu", capability, by_nvcc=True)
+    keep(path.with_suffix(".ptx"), text)
+    keep(path, assemble(text, capability))
+    return path
 
 
-def _compiled(implementation: Implementation, capability: tuple[int, int], rules: Sequence[str] = ()) -> str:
-    return compile_ptx(compose(implementation, rules), f"{implementation.stage.id}.cu", capability)[0]
-
-
-def _cached(implementation: Implementation, arch: str, kind: str, rules: Sequence[str] = ()) -> Path:
+def _path(implementation: Implementation, arch: str, kind: str, rules: Sequence[str] = ()) -> Path:
     key = _key(implementation, rules, arch, version_of(str(find_toolkit() / "bin" / "nvcc")))
     return CACHE / f"{_stem(implementation, rules)}-sm_{arch}-{key}.{kind}"

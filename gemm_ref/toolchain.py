@@ -65,15 +65,21 @@ def architecture(capability: tuple[int, int]) -> str:
     return number + "a" if capability >= (9, 0) else number
 
 
+def nvcc_command(arguments: list[str]) -> list[str]:
+    """Returns nvcc's command line, with the host compiler that the rest is built with.
+
+    Raises BuildError where one of the two is missing.
+    """
+    return [str(find_toolkit() / "bin" / "nvcc"), "-ccbin", find_cxx(), *arguments]
+
+
 def run_nvcc(arguments: list[str]) -> str:
-    """Run nvcc, with the host compiler that the rest is built with; returns its warnings.
+    """Run nvcc; returns its warnings.
 
     Raises BuildError with its output when it fails.
     """
-    command = [str(find_toolkit() / "bin" / "nvcc"), "-ccbin", find_cxx(), *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, errors="replace"
-    )  # it quotes sources, in any encoding
+    # errors: it quotes sources, in any encoding
+    done = subprocess.run(nvcc_command(arguments), capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
         hint = ""
         if "Unsupported gpu architecture" in done.stderr or "is not defined for option" in done.stderr:
