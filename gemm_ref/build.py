@@ -111,7 +111,7 @@ def _entries(folder: Path) -> Iterator[Path]:
 
 def _last_used_and_bytes(path: Path) -> tuple[float, int]:
     """When a file, or the one of a folder that was used last, was read or written, and all their bytes."""
-    files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names] or [path]
+    files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names] or [str(path)]
     found = [os.stat(file) for file in files]
     return max(max(stat.st_atime, stat.st_mtime) for stat in found), sum(stat.st_size for stat in found)
 
