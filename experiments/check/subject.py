@@ -27,6 +27,7 @@ UNSUPPORTED = (ptx.Unsupported, ptx.ParseError)
 SCALES = (-3.0, -2.0, 2.0, 3.0)  # sums stay exact in half precision as well
 MAX_INSTRUCTIONS = 300_000  # of a batch of blocks: some hundred times what these sizes take a sound kernel
 _PER_PRODUCT = 16  # instructions
+_NO_INPUTS = ("survey", "assumed", "settings", "intended_math")  # attributes of a subject that no run depends on
 _ONES = ("ones", "a_ones", "b_ones")  # kinds of inputs in which all elements of a matrix are equal
 _INTEGERS = (*_ONES, "positive")  # kinds of integers; sums of positive ones exceed what fp16 holds exactly
 
@@ -99,6 +100,8 @@ class Subject(ABC):
     survey: Survey | None = None  # of the first block, once that ran
     assumed: str = ""  # an unusual property that was found by trial: `B stored as N x K`
     settings: tuple[Message, ...] = ()  # notes on what was decided for the user
+    # Inputs, whether with detectors, and trial of each run of all copies of a kernel that does the same each time
+    past: list[tuple[object, bool, Trial]] | None = None
 
     @property
     def notes(self) -> list[Message]:
@@ -265,6 +268,12 @@ def attempt(
     if scales is None:
         scales = draw_scales(subject, problem) if kind == "integers" else subject.plain
     zeroed = (subject.zeroed or "BETA" in subject.scalars) if zeroed is None else zeroed
+    attributes = {name: value for name, value in vars(subject).items() if name not in _NO_INPUTS}
+    inputs = (attributes, problem, kind, scales, zeroed)
+    past = [] if subject.past is None or observers else subject.past
+    for known, has_detectors, trial in past:
+        if known == inputs and has_detectors >= detect:
+            return trial
     before = integers(problem) if scales.beta or subject.finite else None
     if before is not None and kind != "integers":
         before.zero_()  # sums stay exact
@@ -307,7 +316,9 @@ def attempt(
         refusal = UsageError(f"{subject.name} refuses to run: {error}")
     except ptx.PtxError as error:
         fault = str(error)
-    return Trial(problem, kind, a, b, outputs[0], wrong, fault, refusal, detectors.findings, scales, accuracy)
+    trial = Trial(problem, kind, a, b, outputs[0], wrong, fault, refusal, detectors.findings, scales, accuracy)
+    past.append((inputs, detect, trial))
+    return trial
 
 
 def draw_scales(subject: Subject, problem: gemm_ref.Problem) -> Scales:

@@ -143,6 +143,7 @@ class KernelFile:
             plain=Scales(beta=1.0) if {"C", "D"} <= {*roles} and "BETA" not in roles else PLAIN,
             scalars=tuple(role for role in (*parameters.SCALARS, "BIAS") if role in roles),
             settings=tuple(notes),
+            past=[],
             folder=self._folder,
             signature=signature,
             unit=unit,

@@ -38,6 +38,7 @@ _UPWARDS = 4  # folders above the file's in which its project's headers are look
 _MOST_FILES = 4000  # of a project, when a header is searched by its name
 
 
+@functools.lru_cache(maxsize=1024)
 def project(path: Path) -> list[Path]:
     """Returns the folders from the file's to the top of its project, or the file's alone.
 

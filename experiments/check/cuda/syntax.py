@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -217,9 +218,10 @@ class Function:
         return re.search(rf"\b{name}\b\s*(?:<|\(|,|\)|;|\}})", self.body) is not None
 
 
-def functions(source: str) -> list[Function]:
+@functools.lru_cache(maxsize=256)  # a file's text is read for many questions
+def functions(source: str) -> tuple[Function, ...]:
     found = _functions(_without_directives(without_comments(source)))
-    return [replace(each, raw=source[each.end - 1 - len(each.body) : each.end - 1]) for each in found]
+    return tuple(replace(each, raw=source[each.end - 1 - len(each.body) : each.end - 1]) for each in found)
 
 
 def callers(among: Sequence[Function], kernel: str, source: str) -> list[Function]:

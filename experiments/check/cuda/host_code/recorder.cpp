@@ -1,9 +1,10 @@
 // The CUDA runtime as far as host code needs it up to its launches, which are written down and not carried out.
 //
 // `program OUT SIZES FLAGS CALL M N K ALPHA BETA` runs checked_start(CALL), which the text behind the user's file defines.
-// OUT gets a line for each allocation, copy and launch; SIZES has, for each kernel that is looked for, the bytes of its
-// parameters. A launch of one of these ends the program where FLAGS begin with 1; where 1 is the second of them, the GPU is small. A, B, C and D lie at 1 to 4 << 40, what is
-// allocated after them: everything is memory of the host, so copies are copies.
+// OUT gets a line for each allocation, copy and launch; SIZES has a line for each kernel that is looked for, of its name
+// and the bytes of its parameters. A launch of one of these ends the program where FLAGS begin with 1; where 1 is the
+// second of them, the GPU is small. A, B, C and D lie at 1 to 4 << 40, what is allocated after them: everything is
+// memory of the host, so copies are copies. The C++ library is not used: its headers take most of the time to compile.
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -13,11 +14,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <map>
-#include <sstream>
-#include <string>
-#include <vector>
 
 namespace {
 
@@ -29,11 +25,36 @@ FILE* out;
 bool stops, small;
 int next_place = kFirstFree;
 double numbers[6];  // M, N, K, alpha, beta, whether a main goes on where it would end with an error
-std::map<std::string, std::vector<int>> sizes;
+const char* sizes = "";
 
-std::map<const void*, std::string>& kernels() {  // filled before main
-    static std::map<const void*, std::string> found;
-    return found;
+template <class T>
+struct List {  // zero before any constructor runs, so that kernels can register themselves before main
+    T* items;
+    size_t count;
+    void append(const T& item) {
+        items = static_cast<T*>(realloc(items, (count + 1) * sizeof(T)));
+        items[count++] = item;
+    }
+};
+
+struct Registered {
+    const void* host;
+    const char* name;  // in PTX
+};
+List<Registered> kernels;
+
+const char* name_of(const void* host) {
+    for (size_t index = kernels.count; index-- > 0;)
+        if (kernels.items[index].host == host) return kernels.items[index].name;
+    return "";
+}
+
+// The bytes of a kernel's parameters, as they stand behind its name in `sizes`; null for one that is not looked for.
+const char* parameters_of(const char* name) {
+    const size_t length = strlen(name);
+    for (const char* line = sizes; *line; line = strchr(line, '\n') + 1)
+        if (length && !strncmp(line, name, length) && line[length] == ' ') return line + length;
+    return nullptr;
 }
 
 void* map_at(int place, size_t bytes) {
@@ -61,15 +82,15 @@ cudaError_t copy(void* target, const void* source, size_t bytes) {
 }
 
 cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared, dim3 cluster) {
-    const std::string name = kernels()[function];
-    if (!sizes.count(name)) return cudaSuccess;
+    const char *name = name_of(function), *bytes = parameters_of(name);
+    if (!bytes) return cudaSuccess;
     if (!block.x || !block.y || !block.z) return cudaErrorInvalidConfiguration;  // of a struct that only a caller fills
-    fprintf(out, "launch %s %u %u %u %u %u %u %zu %u %u %u", name.c_str(), grid.x, grid.y, grid.z, block.x, block.y,
+    fprintf(out, "launch %s %u %u %u %u %u %u %zu %u %u %u", name, grid.x, grid.y, grid.z, block.x, block.y,
             block.z, shared, cluster.x, cluster.y, cluster.z);
-    const std::vector<int>& bytes = sizes[name];
-    for (size_t index = 0; index < bytes.size(); ++index) {
+    char* next;
+    for (size_t index = 0; const long size = *bytes == '\n' ? 0 : strtol(bytes, &next, 10); ++index, bytes = next) {
         fputc(' ', out);
-        for (int at = 0; at < bytes[index]; ++at)
+        for (long at = 0; at < size; ++at)
             fprintf(out, "%02x", static_cast<const unsigned char*>(arguments[index])[at]);
     }
     fputc('\n', out);
@@ -83,7 +104,7 @@ struct Configuration {
     size_t shared;
     void* stream;
 };
-std::vector<Configuration> pushed;
+List<Configuration> pushed;
 
 // What a CUtensorMap holds here: the arguments of its encoding, which the reference GPU reads.
 struct Encoded {
@@ -100,35 +121,30 @@ void checked_start(int which);  // behind the user's file
 double checked_number(int which) { return numbers[which]; }
 extern "C" void* checked_allocate(size_t bytes) { return allocate(bytes); }
 // Words for a main, or for what it reads: M, N, K are numbers.
-static std::vector<std::string> words_of(const char* text) {
-    std::vector<std::string> found;
-    std::istringstream words(text);
-    for (std::string word; words >> word;) {
-        const size_t axis = std::string("MNK").find(word);
-        found.push_back(axis < 3 ? std::to_string(static_cast<long>(numbers[axis])) : word);
+static List<char*> words_of(const char* text) {
+    List<char*> found{};
+    char* rest = strdup(text);
+    for (char* word = strtok(rest, " "); word; word = strtok(nullptr, " ")) {
+        const char* axis = strstr("MNK", word);
+        char number[24];
+        if (axis) snprintf(number, sizeof number, "%ld", static_cast<long>(numbers[axis - "MNK"]));
+        found.append(strdup(axis ? number : word));
     }
     return found;
 }
 extern "C" char** checked_words(const char* text, const char* input) {
-    static std::vector<std::string> kept = words_of(text);
-    static std::vector<char*> given;
-    for (std::string& word : kept) given.push_back(&word[0]);
-    given.push_back(nullptr);
+    List<char*> given = words_of(text), typed = words_of(input);
+    given.append(nullptr);
     FILE* read = tmpfile();
-    for (const std::string& word : words_of(input)) fprintf(read, "%s\n", word.c_str());
+    for (size_t index = 0; index < typed.count; ++index) fprintf(read, "%s\n", typed.items[index]);
     rewind(read);
     dup2(fileno(read), 0);
-    return given.data();
+    return given.items;
 }
 
 int main(int, char** argv) {
     out = fopen(argv[1], "w");
-    std::ifstream lines(argv[2]);
-    for (std::string line, name; std::getline(lines, line);) {
-        std::istringstream words(line);
-        words >> name;
-        for (int size; words >> size;) sizes[name].push_back(size);
-    }
+    sizes = argv[2];
     stops = argv[3][0] == '1', small = argv[3][1] == '1';
     for (int index = 0; index < 5; ++index) numbers[index] = atof(argv[5 + index]);
     numbers[5] = argv[3][2] == '1';
@@ -149,16 +165,15 @@ void __cudaRegisterFatBinaryEnd(void**) {}
 void __cudaUnregisterFatBinary(void**) {}
 char __cudaInitModule(void**) { return 0; }
 void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, uint3*, uint3*, dim3*, dim3*, int*) {
-    kernels()[host] = name;
+    kernels.append({host, name});
 }
 void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void* stream) {
-    pushed.push_back({grid, block, shared, stream});
+    pushed.append({grid, block, shared, stream});
     return 0;
 }
 cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, void* stream) {
-    const Configuration last = pushed.back();
-    pushed.pop_back();
+    const Configuration last = pushed.items[--pushed.count];
     *grid = last.grid, *block = last.block, *shared = last.shared, *static_cast<void**>(stream) = last.stream;
     return cudaSuccess;
 }

@@ -27,6 +27,7 @@ from experiments.records.request import UsageError
 from gemm_ref import ptx
 from gemm_ref.build import CACHE, BuildError, cached, digest, find_cxx
 from gemm_ref.compute import ELEMENTS, TMA_TF32
+from gemm_ref.inputs import LINE
 from gemm_ref.launch import Launch
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, find_toolkit, run_nvcc
 
@@ -67,7 +68,7 @@ class Program:
 
     ptx: str
     path: Path
-    sizes: Path
+    sizes: str  # a line for each of the entries: its name and the bytes of its parameters
     entries: tuple[str, ...]  # the kernel's, one for each instance
     small_gpu: bool = False  # the GPU has little shared memory
     ignores_exit: bool = False  # its main continues where it would exit with an error
@@ -78,7 +79,7 @@ class Program:
         out.unlink(missing_ok=True)
         numbers = [str(number) for number in (call, m, n, k, alpha, beta)]
         flags = f"{int(not record_all)}{int(self.small_gpu)}{int(self.ignores_exit)}"
-        command = [str(self.path), str(out), str(self.sizes), flags, *numbers]
+        command = [str(self.path), str(out), self.sizes, flags, *numbers]
         try:
             subprocess.run(command, capture_output=True, timeout=_SECONDS, cwd=self.path.parent, check=False)
         except (OSError, subprocess.TimeoutExpired):
@@ -112,7 +113,8 @@ def build(unit: Unit, ways: Sequence[calls.HostCall], rewrite: Callable[[str], s
         arch = f"compute_{architecture(REFERENCE_CAPABILITY)}"
         kept = ["-keep", "--keep-dir", str(folder), "-gencode", f"arch={arch},code={arch}"]
         host = ["-Dmain=checked_main", "-Xcompiler", "-O1,-w"]
-        return run_nvcc([*unit.arguments(), *host, *kept, "-c", str(source), "-o", str(made)])
+        flags = [flag for flag in unit.arguments() if flag != "-O3"]  # nvcc's default, which would override -O1
+        return run_nvcc([*flags, *host, *kept, "-c", str(source), "-o", str(made)])
 
     unit.rewrite = rewrite
     try:
@@ -122,8 +124,7 @@ def build(unit: Unit, ways: Sequence[calls.HostCall], rewrite: Callable[[str], s
     text = (folder / "checked.ptx").read_text(encoding="utf-8")
     bytes_ = {name: _bytes(inside) for name, inside in re.findall(r"\.entry\s+(\w+)\s*\((.*?)\)", text, re.S)}
     wanted = tuple(name for name in bytes_ if ptx.is_called(name, unit.kernel))
-    sizes = folder / "sizes"
-    sizes.write_text("".join(f"{name} {' '.join(map(str, bytes_[name]))}\n" for name in wanted))
+    sizes = "".join(f"{name} {' '.join(map(str, bytes_[name]))}\n" for name in wanted)
     program = folder / "checked"
     _link(made, program)
     return Program(text, program, sizes, wanted), output
@@ -311,7 +312,8 @@ def _tensor(place: int, offset: int, given: Mapping[str, torch.Tensor], record: 
     size = record.allocated[place] - offset
     if not 0 < size <= _LARGEST:
         raise UsageError(f"the host code passes a buffer of {size} bytes: there may be {_LARGEST}")
-    return torch.zeros(size, dtype=torch.uint8)
+    room = torch.zeros(size + LINE, dtype=torch.uint8)  # at the line of an allocation of a GPU
+    return room[(offset - room.data_ptr()) % LINE :][:size]
 
 
 def _tensor_map(raw: bytes, given: Mapping[str, torch.Tensor], record: RecordedLaunch) -> ptx.TensorMap:
