@@ -21,19 +21,14 @@ from gemm_ref import ptx
 from gemm_ref.launch import Launch, cdiv
 from tests.ptx.ieee import FORMATS, decode, encode, number, width
 
-COVERED: dict[str, list[str]] = {}  # opcode -> tests that define it, filled by `covers`
+COVERED: set[str] = set()  # the opcodes that have a test, filled by `covers`
 HEADER = '.version 8.0\n.target sm_90\n.address_size 64\n.file 1 "/src/probe.cu"\n'
 
 
 def covers(*opcodes: str) -> Callable:
-    """Marks a test as the one that checks these opcodes against the manual."""
-
-    def mark(test: Callable) -> Callable:
-        for opcode in opcodes:
-            COVERED.setdefault(opcode, []).append(test.__name__)
-        return test
-
-    return mark
+    """Marks a test as one that checks these opcodes against the manual."""
+    COVERED.update(opcodes)
+    return lambda test: test
 
 
 @functools.cache
@@ -61,6 +56,21 @@ def run_kernel(
     names = [f"P{i}" for i in range(len(args))]
     launch = Launch(grid, block, shared, cluster=cluster)
     return ptx.run(kernel, launch, list(args), observers=observers, names=names)
+
+
+LANES = """.reg .b64 %rd<20>; .reg .b32 %r<40>; .reg .b16 %h<9>; .reg .f32 %f<9>; .reg .pred %p<9>; mov.u32 %r0, %tid.x;
+ld.param.u64 %rd0, [p0]; mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd1, %rd0; setp.eq.u32 %p1, %r0, 0;
+"""
+
+
+def run_lanes(code: str, lanes: int = 32, count: int = 0, filled: int = 0, **options) -> list[int]:
+    """Run code in which %r0 is the thread, %p1 whether it is thread 0, %rd0 the output, and %rd1 its word of that.
+
+    Returns the output: `count` words, or one per thread, that are `filled` before.
+    """
+    out = words([filled] * (count or lanes))
+    run_kernel(LANES + code, [out], block=(lanes, 1, 1), **options)
+    return bits_of(out)
 
 
 def _declared(value) -> str:

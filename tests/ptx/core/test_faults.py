@@ -7,16 +7,12 @@ import torch
 
 from gemm_ref import ptx
 from gemm_ref.launch import Launch
-from tests.ptx.harness import bits_of, kernel_text, run_kernel, words
-
-HEAD = """.reg .b64 %rd<9>; .reg .b32 %r<20>; .reg .f32 %f<9>; .reg .pred %p<9>; mov.u32 %r0, %tid.x;
-ld.param.u64 %rd0, [p0];
-"""
+from tests.ptx.harness import LANES, bits_of, kernel_text, run_kernel, words
 
 
 def fault(code: str, kind=ptx.MemoryFault, size: int = 32, **more) -> str:
     with pytest.raises(kind) as caught:
-        run_kernel(HEAD + code, [words([0] * size)], **more)
+        run_kernel(LANES + code, [words([0] * size)], **more)
     return str(caught.value)
 
 
@@ -32,14 +28,14 @@ def test_lanes_that_take_no_part_may_hold_wild_addresses():
     code = """mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd1, %rd0; setp.ge.u32 %p1, %r0, 16; @%p1 mov.u64 %rd1, -3;
 @!%p1 st.global.u32 [%rd1], 5; @%p1 bra END; st.u32 [%rd1], 6; ld.u32 %r3, [%rd1];
 atom.global.add.u32 %r2, [%rd1], %r3; END:"""
-    run_kernel(HEAD + code, [out])
+    run_kernel(LANES + code, [out])
     assert bits_of(out) == [12] * 16 + [0] * 16
 
 
 def test_an_aligned_index_into_a_tensor_that_is_not_aligned_itself():
     sliced = torch.zeros(40, dtype=torch.int32)[1:]
     with pytest.raises(ptx.MemoryFault, match="not at a multiple of 8"):
-        run_kernel(HEAD + "ld.global.v2.f32 {%f1, %f2}, [%rd0];", [sliced])
+        run_kernel(LANES + "ld.global.v2.f32 {%f1, %f2}, [%rd0];", [sliced])
 
 
 def test_no_overrun_of_dynamic_shared_memory_into_another_block():
@@ -52,7 +48,7 @@ def test_a_register_whose_guarded_load_no_lane_executed_may_be_read():
     out = words([0] * 32)
     code = """setp.gt.u32 %p1, %r0, 99; @%p1 ld.global.v2.u32 {%r1, %r2}, [%rd0]; selp.b32 %r3, %r2, 4, %p1;
 mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd1, %rd0; st.global.u32 [%rd1], %r3;"""
-    run_kernel(HEAD + code, [out])
+    run_kernel(LANES + code, [out])
     assert bits_of(out) == [4] * 32
 
 
@@ -69,7 +65,7 @@ def test_the_slow_path_of_several_tensors_in_one_access():
     code = """ld.param.u64 %rd1, [p1]; setp.lt.u32 %p1, %r0, 7; selp.b64 %rd2, %rd0, %rd1, %p1;
 mul.wide.u32 %rd3, %r0, 4;
 add.s64 %rd2, %rd2, %rd3; ld.global.u32 %r1, [%rd2]; add.u32 %r1, %r1, 1000; st.global.u32 [%rd2], %r1;"""
-    run_kernel(HEAD + code, [first, second])
+    run_kernel(LANES + code, [first, second])
     assert bits_of(first) == [1000 + i if i < 7 else i for i in range(32)]
     assert bits_of(second) == [100 + i if i < 7 else 1100 + i for i in range(32)]
 

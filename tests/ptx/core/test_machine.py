@@ -8,18 +8,12 @@ import torch
 
 from gemm_ref import ptx
 from gemm_ref.ptx.program import BATCH_LANES
-from tests.ptx.harness import bits_of, covers, run_kernel, words
-
-HEAD = """.reg .b64 %rd<9>; .reg .b32 %r<30>; .reg .pred %p<9>;
-mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; mul.wide.u32 %rd1, %r0, 4; add.s64 %rd0, %rd0, %rd1; mov.u32 %r1, 0;
-"""
-STORE = "st.global.u32 [%rd0], %r1;"
+from tests.ptx.harness import LANES, covers, run_kernel, run_lanes
 
 
 def result(code: str, lanes: int = 64, **more) -> list[int]:
-    out = words([99] * lanes)
-    run_kernel(HEAD + code + "\n" + STORE, [out], block=(lanes, 1, 1), **more)
-    return bits_of(out)
+    """Returns %r1 of each lane, 0 before the code; 99 where a lane stored nothing."""
+    return run_lanes(f"mov.u32 %r1, 0;\n{code}\nst.global.u32 [%rd1], %r1;", lanes, filled=99, **more)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +94,7 @@ def test_threads_that_left_early_are_not_waited_for():
     code = "setp.lt.u32 %p1, %r0, 9; @%p1 bra WORK; ret; WORK: bar.sync 0; mov.u32 %r1, 4; bar.sync 0;"
     assert result(code) == [4] * 9 + [99] * 55
     late = """setp.lt.u32 %p1, %r0, 9; @!%p1 bra WORK; bar.sync 0; mov.u32 %r1, 4; bra END;
-WORK: mov.u32 %r1, 6; st.global.u32 [%rd0], %r1; ret; END:"""
+WORK: mov.u32 %r1, 6; st.global.u32 [%rd1], %r1; ret; END:"""
     assert result(late) == [4] * 9 + [6] * 55
 
 
@@ -151,9 +145,9 @@ add.u32 %s1, %s1, %s2;
 st.shared.v4.u32 [%s1], {%r0, %r0, %r0, %r0};
 bar.sync 0;
 setp.ge.u32 %p1, %r0, 2; @%p1 ld.shared.u32 %r1, [%s1];
-atom.global.add.u32 %r1, [%rd0], 1;
-cp.async.ca.shared.global [%s1], [%rd0], 4;"""
-    recorder, first = Recorder(), HEAD.strip().count("\n") + 3  # the lines of the header and of set-up
+atom.global.add.u32 %r1, [%rd1], 1;
+cp.async.ca.shared.global [%s1], [%rd1], 4;"""
+    recorder, first = Recorder(), LANES.count("\n") + 3  # the lines before
     result(code, 4, observers=[recorder])
     everyone, steps = [0, 1, 2, 3], [0, 4, 8, 12]
     assert recorder.seen == [

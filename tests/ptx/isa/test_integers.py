@@ -225,7 +225,11 @@ for kind in (*BITS, *INTEGERS, "f32", "f64"):
 CASES = ARITHMETIC + LOGIC
 
 
-@pytest.mark.parametrize("opcode", dict.fromkeys(case.opcode for case in CASES))
+OPCODES = dict.fromkeys(case.opcode for case in CASES)
+
+
+@covers(*OPCODES)
+@pytest.mark.parametrize("opcode", OPCODES)
 def test_an_instruction_computes_what_the_manual_says(opcode):
     check([case for case in CASES if case.opcode == opcode])
 

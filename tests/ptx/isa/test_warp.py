@@ -7,20 +7,15 @@ import functools
 import pytest
 
 from gemm_ref import ptx
-from tests.ptx.harness import bits_of, covers, run_kernel, words
-
-HEAD = """.reg .b64 %rd<9>; .reg .b32 %r<20>; .reg .pred %p<9>;
-mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 4; ld.param.u64 %rd0, [p0]; add.s64 %rd0, %rd0, %rd2;
-ld.param.u64 %rd1, [p1]; add.s64 %rd1, %rd1, %rd2;
-"""
-STORE = "st.global.u32 [%rd0], %r1; selp.u32 %r2, 1, 0, %p1; st.global.u32 [%rd1], %r2;"
+from tests.ptx.harness import covers, run_lanes
 
 
 def outputs(code: str, lanes: int = 32) -> tuple[list[int], list[int]]:
-    """Register %r1 and predicate %p1 of every lane; 99 where a lane stored nothing."""
-    first, second = words([99] * lanes), words([99] * lanes)
-    run_kernel(HEAD + "mov.u32 %r1, 99; setp.eq.u32 %p1, 0, 1;" + code + STORE, [first, second], block=(lanes, 1, 1))
-    return bits_of(first), bits_of(second)
+    """Returns register %r1 and predicate %p1 of every lane; 99 where a lane stored nothing."""
+    store = f"st.global.u32 [%rd1], %r1; selp.u32 %r2, 1, 0, %p1; st.global.u32 [%rd1+{4 * lanes}], %r2;"
+    code = f"mov.u32 %r1, 99; setp.eq.u32 %p1, 0, 1; {code} {store}"
+    found = run_lanes(code, lanes, count=2 * lanes, filled=99)
+    return found[:lanes], found[lanes:]
 
 
 def source_lane(mode: str, lane: int, b: int, c: int) -> tuple[int, bool]:

@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from gemm_ref import ptx
-from tests.ptx.core import test_faults
-from tests.ptx.harness import covers, kernel_text, run_kernel, words
+from tests.ptx.harness import covers, kernel_text, run_kernel, run_lanes
 from tests.ptx.isa import test_wmma
 from tests.ptx.units import test_bulk_copies, test_cluster, test_mbarriers, test_wgmma
 
@@ -22,7 +21,7 @@ FILE = Path(__file__).with_name("messages.txt")
 REGISTERS = ".reg .b32 %r<5>; .reg .f32 %f<5>; .reg .f64 %d<5>; .reg .b16 %h<5>; .reg .pred %p<5>;\n"
 AREAS: dict[str, Callable[[str], object]] = {
     "instructions": lambda body: ptx.load(kernel_text(REGISTERS + body)),
-    "mbarriers": lambda body: run_kernel(test_mbarriers.HEAD + body, [words([0] * 32)]),
+    "mbarriers": test_mbarriers.results,
     "clusters": lambda body: test_cluster.results(body, (2, 1, 1), (2, 1, 1)),
     "tensor copies": lambda body: run_kernel(
         f"{test_bulk_copies.HEAD}\n{body}", [ptx.TensorMap(torch.zeros(8, 8), (8, 8)), torch.zeros(4)]
@@ -30,7 +29,7 @@ AREAS: dict[str, Callable[[str], object]] = {
     "copies of bytes": lambda body: run_kernel(
         f"{test_bulk_copies.HEAD_OF_BYTES}\n{body}", [torch.zeros(96), torch.zeros(1)]
     ),
-    "faults": lambda body: run_kernel(test_faults.HEAD + body, [words([0] * 32)]),
+    "faults": run_lanes,
     "wgmma": lambda body: run_kernel(
         test_wgmma.HEAD + body, [torch.zeros(test_wgmma.BYTES, dtype=torch.uint8), torch.zeros(4)], block=(128, 1, 1)
     ),

@@ -5,21 +5,16 @@ from __future__ import annotations
 import pytest
 
 from gemm_ref import ptx
-from tests.ptx.harness import bits_of, run_kernel, words
+from tests.ptx.harness import run_lanes
 
-HEAD = """.reg .b64 %rd<9>; .reg .b32 %r<20>; .reg .pred %p<9>; .shared .align 16 .b8 room[512];
-mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 4; ld.param.u64 %rd0, [p0]; add.s64 %rd0, %rd0, %rd2;
-setp.lt.u32 %p1, %r0, 16; mov.u32 %r2, 1; setp.eq.u32 %p2, 0, 0;
-"""
+HEAD = "setp.lt.u32 %p1, %r0, 16; mov.u32 %r2, 1; setp.eq.u32 %p2, 0, 0; .shared .align 16 .b8 room[512];\n"
 # Half of each warp goes round by a block of code that stands behind the instruction.
-ASIDE = "@%p1 bra ASIDE; MEET: {} st.global.u32 [%rd0], %r1; ret; ASIDE: mov.u32 %r2, 2; bra.uni MEET;"
-STORE = "st.global.u32 [%rd0], %r1;"
+ASIDE = "@%p1 bra ASIDE; MEET: {} st.global.u32 [%rd1], %r1; ret; ASIDE: mov.u32 %r2, 2; bra.uni MEET;"
+STORE = "st.global.u32 [%rd1], %r1;"
 
 
 def outputs(code: str, lanes: int = 64) -> list[int]:
-    out = words([0] * lanes)
-    run_kernel(HEAD + code, [out], block=(lanes, 1, 1))
-    return bits_of(out)
+    return run_lanes(HEAD + code, lanes)
 
 
 @pytest.mark.parametrize("instruction, want", [
@@ -36,7 +31,7 @@ def test_lanes_that_went_another_way_are_waited_for(instruction, want):
 
 
 def test_a_lane_that_leaves_while_others_wait_does_not_count_any_more():
-    code = "@%p1 bra LAST; shfl.sync.bfly.b32 %r1, %r2, {}, 31, -1; st.global.u32 [%rd0], %r1; LAST: ret;"
+    code = "@%p1 bra LAST; shfl.sync.bfly.b32 %r1, %r2, {}, 31, -1; st.global.u32 [%rd1], %r1; LAST: ret;"
     assert outputs(code.format(1), 32) == [0] * 16 + [1] * 16
     assert outputs(code.format(16), 32) == [0] * 16 + [0xFFFFFFFF] * 16  # undefined: of lanes that take no part
 
