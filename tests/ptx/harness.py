@@ -17,8 +17,9 @@ import numpy as np
 import torch
 
 from cuda_kernels import source
-from gemm_ref import ptx
+from gemm_ref import build, ptx
 from gemm_ref.launch import Launch, cdiv
+from gemm_ref.toolchain import find_toolkit
 from tests.ptx.ieee import FORMATS, decode, encode, number, width
 
 COVERED: set[str] = set()  # the opcodes that have a test, filled by `covers`
@@ -33,8 +34,12 @@ def covers(*opcodes: str) -> Callable:
 
 @functools.cache
 def compiled(path: Path) -> str:
-    """Returns the PTX of a CUDA file."""
-    return source.compile_ptx(path.read_text(encoding="utf-8"), path.name)[0]
+    """Returns the PTX of a CUDA file, which is compiled once for all processes and later runs."""
+    text = path.read_text(encoding="utf-8")
+    includes = [header.read_text(encoding="utf-8") for header in sorted(source.INCLUDE.glob("*.cuh"))]
+    key = build.digest(text, *includes, *source.FLAGS, build.version_of(str(find_toolkit() / "bin" / "nvcc")))
+    kept = build.cached(build.CACHE / f"{path.stem}-{key}.ptx", lambda: source.compile_ptx(text, path.name)[0])
+    return kept.read_text(encoding="utf-8")
 
 
 # --- running -------------------------------------------------------------------------------------------------

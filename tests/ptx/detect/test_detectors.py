@@ -209,3 +209,27 @@ ld.shared.{kind} {into}, [%r3];"""
     (finding,) = findings("")
     assert (finding.kind, finding.thread, finding.other_thread, finding.count) == (RACE, (0, 0, 0), (5, 0, 0), 32)
     assert f"byte {16 * 5 + 16 - size} of smem" in str(finding)
+
+
+def kinds_of(code: str, threads: int) -> list[str]:
+    """Returns the kinds of the findings of code in which %r0 is the thread and %r1 the address of a shared word."""
+    head = ".reg .b32 %r<9>; .reg .pred %p<9>; .shared .b32 word; mov.u32 %r0, %tid.x; mov.u32 %r1, word;"
+    run_kernel(f"{head} {code}", block=(threads, 1, 1), observers=[detectors := ptx.Detectors()])
+    return [finding.kind for finding in detectors.findings]
+
+
+def test_a_write_by_the_last_reader_races_with_the_readers_before():
+    begin = "setp.eq.u32 %p1, %r0, 31; @%p1 st.shared.u32 [%r1], 1; bar.sync 0; ld.shared.u32 %r2, [%r1];"
+    assert kinds_of(f"{begin} @%p1 st.shared.u32 [%r1], 2;", 32) == [RACE]
+    assert kinds_of(f"{begin} bar.sync 0; @%p1 st.shared.u32 [%r1], 2;", 32) == []
+
+
+@pytest.mark.parametrize("write_before", [True, False])
+def test_what_a_warp_knows_from_a_barrier_it_passes_on_at_the_next(write_before):
+    """Warp 0 meets warp 1, which then meets warp 2, which reads what warp 0 wrote before that or behind it."""
+    write = "@%p3 st.shared.u32 [%r1], 1;"
+    told = f"{write} bar.arrive 1, 64;" if write_before else f"bar.arrive 1, 64; {write}"
+    code = f"""shr.u32 %r3, %r0, 5; setp.eq.u32 %p1, %r3, 1; setp.eq.u32 %p2, %r3, 2; setp.eq.u32 %p3, %r0, 0;
+@%p1 bra PASS; @%p2 bra READ; {told} bra END; PASS: bar.sync 1, 64; bar.arrive 2, 64; bra END;
+READ: bar.sync 2, 64; ld.shared.u32 %r2, [%r1]; END:"""
+    assert kinds_of(code, 96) == ([] if write_before else [RACE])
