@@ -34,8 +34,7 @@ __device__ __forceinline__ void store_piece(const Rows<PHASES>& C, const Piece& 
         const int column = i % LINE, row = i / LINE % ROWS, panel = i / LINE / ROWS;
         const int byte = column * sizeof(Result), to_row = down + row, to = across + panel * LINE + column;
         if (to_row >= C.rows || to >= C.columns) continue;
-        const std::byte* const from =
-            piece.bytes + panel * PIECE_PANEL_BYTES + swizzled_line(row, byte / 16) + byte % 16;
+        const auto* const from = piece.bytes + panel * PIECE_PANEL_BYTES + swizzled_line(row, byte / 16) + byte % 16;
         C.first[static_cast<size_t>(to_row) * PHASES * C.columns + to] = *reinterpret_cast<const Result*>(from);
     }
 }
