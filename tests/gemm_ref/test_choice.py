@@ -58,7 +58,9 @@ def test_every_tile_has_its_costs(stage, dialect):
         for family in (gpu.family(stage.id, dialect, math) for math in stage.maths):
             assert family.tiles.keys() == stage.tiles[dialect].keys(), name
             assert all(min(astuple(each)) > 0 for each in (family.splitting, *family.tiles.values()))
-        assert costs.find_device(name) == gpu
+        assert costs.find_device(name) == gpu and any(
+            family.fitted for families in gpu.rungs.values() for family in families.values()
+        )
     assert costs.find_device("a GPU of tomorrow") == next(iter(costs.load_devices().values()))
 
 
@@ -230,23 +232,16 @@ def test_without_a_stage_it_is_the_last_that_fits():
 def test_a_mode_that_a_kernel_reads_otherwise_has_its_own_costs():
     gpu, problem = costs.find_device("NVIDIA H100 80GB HBM3"), Problem(2048, 2048, 2048, "bf16")
     candidate = choice.Candidate("tile128", 256)
-    took = {
-        math: choice.predict_ns(S19, "cuda", candidate, replace(problem, math=math), SMS, gpu)
-        for math in ("bf16", "fp16")
-    }
-    assert took["bf16"] == took["fp16"]
+    bf16, fp16 = (
+        choice.predict_ns(S19, "cuda", candidate, replace(problem, math=math), SMS, gpu) for math in ("bf16", "fp16")
+    )
+    assert bf16 == fp16
     assert gpu.family("s19_any_shape", "cuda", "tf32") != gpu.family("s19_any_shape", "cuda", "bf16")
     assert gpu.family("s19_any_shape", "gluon", "tf32") == gpu.family("s19_any_shape", "gluon", "bf16")
 
 
 def test_what_was_not_fitted_on_a_gpu_has_the_costs_of_the_first_that_was():
-    first, *others = costs.load_devices().values()
-    for gpu in others:
-        assert gpu.rungs.keys() == first.rungs.keys()
-        for rung, families in gpu.rungs.items():
-            assert families.keys() == first.rungs[rung].keys()
-            for dialect, family in families.items():
-                assert family.tiles.keys() == first.rungs[rung][dialect].tiles.keys()
-        assert any(family.fitted for families in gpu.rungs.values() for family in families.values())
-        lent = gpu.rungs["s19_any_shape"]["cuda"]  # an H200's are an H100's
-        assert lent.fitted and first.rungs["s19_any_shape"]["cuda"] == replace(lent, fitted=False)
+    h200, h100 = (
+        costs.find_device(name).rungs["s19_any_shape"]["cuda"] for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")
+    )
+    assert h100.fitted and h200 == replace(h100, fitted=False)
