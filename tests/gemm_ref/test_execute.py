@@ -236,6 +236,7 @@ def test_on_range_decides_in_every_call_whether_operands_out_of_range_raise(gemm
         ({"a": A[:, :3]}, "inner sizes differ"),
         ({"out": torch.empty(8, 12, requires_grad=True)}, "out requires grad"),
         ({"a": A.to_sparse()}, "a must be dense"),
+        ({"scale_a": torch.tensor(2.0)}, "scale_a is for fp8"),
         ({"stage": ["s08"]}, "a stage is named by its id"),
         ({"a": None}, "a must be a torch.Tensor"),
     ],
