@@ -163,11 +163,13 @@ def run(
 
     given, names = bool(names), named(names or ())
     request = make_request(stage or (), backend or (), size or (), math, device, preset, gpus)
+    tell(f"importing what {len(names)} experiments take", out)  # pandas and torch take seconds
 
-    from experiments import runner  # with pandas and torch, for a command that makes sense
+    from experiments import processes, runner
     from experiments.records import studies
     from experiments.records.contenders import contenders
     from experiments.records.rows import SKIPPED
+    from experiments.records.time_left import TimeLeft
 
     modules = [studies.load(name, "study") for name in names]
     folder = results or _folder_of(request.device)
@@ -177,21 +179,29 @@ def run(
         reasons = group_pairs((runner.why_nothing(module, request, contenders()), module.NAME) for module in empty)
         said = [f"nothing to run in {', '.join(of)} on the {request.device}: {why}" for why, of in reasons.items()]
         raise UsageError("; ".join(said) + ". `python -m experiments list` shows what there is")
-    failed, measured = False, False
-    for module in modules:
-        if chosen[module]:
-            outcome = runner.run(module, request, chosen[module], folder, out, fresh)
+    failed, measured, drawn = False, False, []
+    guesses = {name: about.get("seconds_without_gpu", 0.0) for name, about in studies.abouts().items()}
+    left = TimeLeft(f"run {request.device} {request.preset}", {m.NAME: guesses[m.NAME] for m in modules if chosen[m]})
+    with processes.shared():
+        for module in (each for each in modules if chosen[each]):
+            left.begin(module.NAME)
+            outcome = runner.run(module, request, chosen[module], folder, out, fresh, left.describe)
             runner.report(module.NAME, outcome, folder, out)
             if outcome.interrupted:
                 kept = "the rows above are kept, and `python -m experiments plot` with the same --results draws them"
                 tell(f"interrupted: {kept if outcome.rows else f'nothing was measured in {module.NAME}'}", err)
                 raise typer.Exit(INTERRUPTED)
+            left.end(is_typical=not any(row.run for row in outcome.rows))
+            drawn += [module.NAME] if outcome.rows else []
             failed = failed or bool(outcome.failures or outcome.stopped)
             measured = measured or any(row.status != SKIPPED for row in outcome.rows)
             if outcome.stopped:
                 break
-    if request.device == "cpu" and results is None:
-        runner.draw_published([module.NAME for module in modules], folder, out)
+        if request.device == "cpu":
+            runner.draw_all(drawn, folder, out)
+        if request.device == "cpu" and results is None:
+            runner.draw_published([module.NAME for module in modules], folder, out, again=False)
+    left.save()
     if not measured:
         tell("nothing was measured: all of it was skipped, for the reasons above", err)
     if failed or not measured:
@@ -328,6 +338,9 @@ def report(
     It shows what was measured on this machine, and beside it the data published with the repo; with --results, the
     data of that folder alone. Beside it is explorer.html, which shows what each thread of each kernel touches.
     """
+    tell("importing what the report takes", out)  # torch and matplotlib take seconds
+
+    from experiments import processes
     from experiments.explore import page
     from experiments.explore.traces import TraceSet, gather_traces
     from experiments.progress import Bars
@@ -345,7 +358,8 @@ def report(
             write_whole(target.with_name(EXPLORER), page.render(traced.traces, target.name))
         return {trace.stage for trace in traced.traces}
 
-    path = make(folders, target, questions(), own=None if results else own, console=out, explore=explore)
+    with processes.shared():
+        path = make(folders, target, questions(), own=None if results else own, console=out, explore=explore)
     tell(str(path), out)
     if traced.traces:
         tell(str(path.with_name(EXPLORER)), out)

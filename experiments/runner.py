@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,11 +59,19 @@ def _candidates(module: ModuleType, request: Request, pool: Sequence[Contender])
 
 
 def run(
-    module: ModuleType, request: Request, chosen: Sequence[Contender], folder: Path, console: Console, fresh: bool
+    module: ModuleType,
+    request: Request,
+    chosen: Sequence[Contender],
+    folder: Path,
+    console: Console,
+    fresh: bool,
+    describe_left: Callable[[], str] = str,
 ) -> Outcome:
-    """Measure, save now and then and after the last row or an interruption, and draw.
+    """Measure, save now and then and after the last row or an interruption; on a GPU, also draw.
 
+    Without a GPU all experiments are drawn at the end, on all cores (`draw_all`).
     fresh: measure also what earlier runs of the same kernels have cached (`experiments.records.row_cache`).
+    describe_left: says how long this and the following experiments still take.
     Raises UsageError, before anything is measured, where `folder` could not take the rows.
     """
     store.prepare(folder)
@@ -74,7 +82,7 @@ def run(
     interrupted, stopped = False, ""
     saved_at = time.monotonic()
     try:
-        with Bars(console) as bars:
+        with Bars(console, module.NAME, describe_left) as bars:
             if request.device == "cuda":
                 bars.begin("compiling", 1)
                 build_ahead(chosen, torch.cuda.get_device_capability())
@@ -92,7 +100,7 @@ def run(
     finally:  # also when an experiment has a bug of its own
         if rows:
             _save_all(folder, module.NAME, rows, record, row_cache.environments)
-    if rows and not interrupted:
+    if rows and not interrupted and request.device == "cuda":
         draw(module.NAME, folder, console)
     return Outcome(tuple(rows), interrupted, stopped)
 
@@ -112,19 +120,44 @@ def draw(name: str, folder: Path, console: Console) -> None:
         tell(f"drew {_short(path)}", console)
 
 
-def draw_published(names: Sequence[str], own: Path, console: Console) -> None:
-    """Draw the data that came with the repo, into folders of their own beside this machine's."""
+def draw_all(names: Sequence[str], folder: Path, console: Console) -> None:
+    """Draw the CSVs of these experiments in `folder` beside them, on all cores, where they are not drawn yet."""
+    from experiments.publish import pictures
+    from experiments.publish.drawing import style
+
+    places = [(name, folder) for name in names]
+    forms = (style.PNG, style.SVG, style.PAGE)  # the last for the report, which comes next
+    _write_drawn(pictures.render_all(places, *forms), folder, console)
+
+
+def draw_published(names: Sequence[str], own: Path, console: Console, again: bool = True) -> None:
+    """Draw the data that came with the repo, into folders of their own beside this machine's.
+
+    again: also where pictures came with the data; else they are named.
+    """
     from experiments.publish import pictures
     from experiments.publish.drawing import style
 
     places = [(name, folder) for name in names for folder in published(name, own)]
-    drawn = pictures.render_all(places, style.PNG, style.SVG, style.PAGE)  # the last for the report, which comes next
-    for (name, folder), files in zip(places, drawn, strict=True):
+    there = {place: [] if again else pictures.find_published(*place) for place in places}
+    drawn = pictures.render_all([place for place in places if not there[place]], style.PNG, style.SVG, style.PAGE)
+    for (name, folder), files in there.items():
         label = store.caption(store.read(folder, name), folder)
         tell(f"published data of {name}: {label}", console)
+        for path in files:
+            tell(f"its picture is {_short(path)}", console)
+        if not files:
+            _write_drawn([next(drawn)], own / f"published-{folder.name}", console)
+
+
+def _write_drawn(drawn: Iterable[Mapping[str, bytes]], folder: Path, console: Console) -> None:
+    """Write pictures, but those for the report's page, into the folder, and say which are new."""
+    from experiments.publish.drawing import style
+
+    for files in drawn:
         for file, content in files.items():
-            if style.form_of(file) != style.PAGE:
-                path = own / f"published-{folder.name}" / file
+            path = folder / file
+            if style.form_of(file) != style.PAGE and not (path.exists() and path.read_bytes() == content):
                 write_whole(path, content)
                 tell(f"drew {_short(path)}", console)
 

@@ -76,6 +76,11 @@ def digest_rung(folders: Sequence[str], stage: str, versions: Sequence[object]) 
     return digest_files(paths, *versions, *((name, os.environ[name]) for name in names))
 
 
+def direct_sources(folder: str) -> list[Path]:
+    """The source files in one of the repo's folders, without those below it."""
+    return [path for path in sorted((_ROOT / folder).glob("*")) if path.suffix in _SOURCES]
+
+
 def sources(*folders: str) -> list[Path]:
     """The source files in the repo's folders and in those below them."""
     return [path for folder in folders for path in sorted((_ROOT / folder).rglob("*")) if path.suffix in _SOURCES]

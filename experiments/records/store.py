@@ -7,11 +7,13 @@ their own key, so rows of two environments can stand in one file, but never unma
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import csv
 import io
 import json
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -34,7 +36,23 @@ _RECORD = {"date", "commit", "dirty", "device", "gpu"}  # what a caption cannot 
 _DETAIL_LENGTH = 500  # characters in a CSV cell: compilers print much more
 
 
+_asked: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar("asked", default=None)
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[set[str]]:
+    """Inside, the names of the experiments whose CSVs are asked for are collected, whether they are there or not."""
+    names: set[str] = set()
+    before = _asked.set(names)
+    try:
+        yield names
+    finally:
+        _asked.reset(before)
+
+
 def csv_path(folder: Path, experiment: str) -> Path:
+    if (names := _asked.get()) is not None:
+        names.add(experiment)
     return folder / f"{experiment}.csv"
 
 

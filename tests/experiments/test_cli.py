@@ -27,7 +27,8 @@ def fake(name, fn, dialect="cuda", load=None):
 @pytest.fixture(autouse=True)
 def few_sizes(monkeypatch):
     monkeypatch.setattr(workloads, "ON_CPU", ((3, 5, 7), (0, 1, 2)))
-    monkeypatch.setattr(workloads, "ALL_EDGES_PARTIAL", (5, 3, 2))
+    monkeypatch.setattr(workloads, "ON_CPU_FEW", workloads.ON_CPU)
+    monkeypatch.setattr(workloads, "FEW_EDGES_PARTIAL", (5, 3, 2))
     monkeypatch.setitem(workloads.LADDER, "cpu", ((8, 8, 8), (16, 16, 16)))
 
 

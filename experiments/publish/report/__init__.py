@@ -49,7 +49,7 @@ def make(
         raise UsageError(f"{EXPLORER} is the name of the page beside it: pass another --output")
     if target.is_dir():
         raise UsageError(f"{target} is a folder: --output takes the name of a file")
-    with Bars(console or Console(quiet=True)) as bars:
+    with Bars(console or Console(quiet=True), "report") as bars:
         write_whole(target, render(folders, target, questions, own, bars, explore(bars)))
     return target
 

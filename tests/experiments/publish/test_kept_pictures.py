@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from matplotlib.figure import Figure
 
@@ -10,6 +12,7 @@ from experiments.publish import pictures
 from experiments.publish.drawing.style import PAGE, PNG, SVG
 from experiments.records import cache, store
 from gemm_ref import build
+from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
 
 
 @pytest.fixture
@@ -23,8 +26,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
     folder = tmp_path / "results" / "a-gpu"
     folder.mkdir(parents=True)
-    for name in ("ladder.csv", "roofs.csv", store.ENVIRONMENT, "ladder.svg"):
-        (folder / name).write_text("before", encoding="utf-8")
+    store.save(folder, "ladder", ladder_rows((64,)), ENVIRONMENT)
+    (folder / "ladder.svg").write_text("before", encoding="utf-8")
     return folder
 
 
@@ -35,6 +38,8 @@ def draw_calls(monkeypatch):
 
     def draw(name, folder):
         draw_calls.append(name)
+        for other in (name, "memory"):  # which may be shown beside it
+            store.csv_path(folder, other)
         for which in ("one", "two"):
             figure = Figure(figsize=(1, 1))
             figure.text(0, 0, "a text")
@@ -67,21 +72,33 @@ def test_forms_that_are_lacking_are_drawn(folder, draw_calls):
     ("place", "matters"),
     [
         ("results/a-gpu/ladder.csv", True),
-        ("results/a-gpu/roofs.csv", True),
-        ("results/a-gpu/environment.json", True),
-        ("results/a-gpu/squares.csv", True),
+        ("results/a-gpu/memory.csv", True),
         ("experiments/studies/ladder/picture.py", True),
         ("gemm_ref/registry.py", True),
+        ("experiments/publish/numbers.py", True),
+        ("results/a-gpu/roofs.csv", False),
         ("results/a-gpu/ladder.svg", False),
+        ("experiments/studies/roofs/picture.py", False),
         ("experiments/publish/report/page.py", False),
     ],
 )
 def test_a_change(tmp_path, folder, draw_calls, place, matters):
+    """Of the study's data or code, or of what all pictures share."""
     pictures.render("ladder", folder, *ALL)
     (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / place).write_text("after", encoding="utf-8")
     pictures.render("ladder", folder, *ALL)
     assert len(draw_calls) == (2 if matters else 1)
+
+
+def test_a_change_of_a_run(folder, draw_calls):
+    """Another run's record matters where there are rows of it in the picture."""
+    for environment, drawn in ((ENVIRONMENT | {"date": "2021"}, 1), (ENVIRONMENT | {"device": "another"}, 2)):
+        pictures.render("ladder", folder, *ALL)
+        runs = store.read_runs(folder) | {environment["date"]: environment}
+        (folder / store.ENVIRONMENT).write_text(json.dumps(runs), encoding="utf-8")
+        pictures.render("ladder", folder, *ALL)
+        assert len(draw_calls) == drawn
 
 
 def test_of_any_other_folder_nothing_is_kept(tmp_path, folder, draw_calls):
