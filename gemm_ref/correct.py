@@ -17,19 +17,19 @@ from gemm_ref.epilogue import EXACT, Extras, activate, apply, terms
 from gemm_ref.reference import Oracle
 
 GUARD = 4096  # elements before and after C that no kernel may touch
-# A NaN with this payload marks 'never written'; arithmetic gives the canonical NaN, so the two are told apart.
+# A NaN with this payload marks an element that was never written: arithmetic returns the canonical NaN instead.
 _INTEGER_VIEW = {element.dtype: element.integer_dtype for element in ELEMENTS.values()}
 _NO_EXTRAS = Extras()
 POISON_BITS = {torch.int32: 0x7FC0DEAD, torch.int16: 0x7FDE}
 
 
 class WrongResult(AssertionError):
-    """A result that is not the product: the message says how many elements, where, and by how much."""
+    """A result is not the product: the message says how many elements are wrong, where, and by how much."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How far a correct result was from the oracle."""
+    """The distance of a correct result from the oracle."""
 
     rel_error: float  # ||C - oracle||_F / ||oracle||_F
     bound_share: float  # the largest |error| / allowed error of any element; at most 1
@@ -47,16 +47,16 @@ def check(
     extras: Extras = _NO_EXTRAS,
     parts: Sequence[slice] = (),
 ) -> Accuracy:
-    """Raise WrongResult unless c (M, N) is a @ b, with `extras` what becomes of that; return how accurate it is.
+    """Raises WrongResult unless c (M, N) is a (M, K) @ b (K, N) with the epilogue `extras`; returns its accuracy.
 
-    The error of each element may be at most what `gemm_ref.compute.ComputeType` allows, for fp32 K * eps *
-    (|A| @ |B|): twice what IEEE arithmetic can lose in any order of summation, so it never calls a sound kernel wrong.
-    It does not by itself tell lower precision at large K; `exact=True`, for inputs of which `ComputeType.is_exact`,
-    asks for the oracle's bits and does. NaN or Inf fail where the oracle has none. `config` adds the tile to the
-    message; `oracle` reuses one already computed. `parts` of K are those whose sums are rounded to C's type before they
-    are added, in any order, and so is each sum of some of them: an element may lose that too.
-    Raises ValueError for a c that is no tensor, for operands that are no matrices, and for `exact` with an activation
-    that is not.
+    The error of an element is bounded by `gemm_ref.compute.ComputeType`, in fp32 by K * eps * (|A| @ |B|): twice the
+    worst case of IEEE arithmetic in any order of summation (Higham, Accuracy and Stability of Numerical Algorithms, 2nd
+    ed., section 3.5), so no sound kernel is rejected. The bound grows with K and then admits lower precision;
+    `exact=True`, for inputs with `ComputeType.is_exact`, requires the oracle's bits and does not. NaN and Inf fail
+    where the oracle has none. `config` adds the tile to the message; `oracle` reuses one that was computed before.
+    `parts` are slices of K whose sums, and sums of some of them, are rounded to C's type before they are added.
+    Raises ValueError for a c that is no tensor, for operands that are no matrices, for an unknown compute type, and for
+    `exact` with an activation that rounds.
     """
     if math not in MATHS:
         raise ValueError(f"unknown math mode {math!r}: there are {', '.join(MATHS)}")
@@ -105,12 +105,12 @@ def checked_run(
     oracle: Oracle | None = None,
     extras: Extras = _NO_EXTRAS,
 ) -> Accuracy:
-    """Run `fn(a, b, out=c)` into a C full of NaN between guard bands, and check all that it may do wrong.
+    """Runs `fn(a, b, out=c)` on a C (M, N) full of NaN between guard bands, checks it and returns its accuracy.
 
-    The extras are given to it by name, those that there are.
+    `fn` receives the extras that are set as keyword arguments, and must return `out`.
 
-    Raises WrongResult if C is wrong, if an element was never written, if memory around C changed, or if an input
-    changed, and ValueError for operands that are no matrices of the math's dtype. Returns the accuracy.
+    Raises WrongResult if C is wrong (`check`), if an element was never written, if memory around C changed, or if an
+    input changed, and ValueError for operands that are no matrices of a type that kernels take.
     """
     check_shapes(a, b)
     m, n = a.shape[0], b.shape[1]
@@ -142,12 +142,12 @@ def checked_run(
     return check(c, a, b, math=math, exact=exact, config=config, oracle=oracle, extras=extras)
 
 
-# What an activation loses in fp32, times the size of what it is given; and its steepest slope.
+# The error of an activation in fp32 relative to its argument, and the maximum of its derivative.
 _ACTIVATION_EPS, _STEEPEST = {"gelu": 2.0**-18, "gelu_tanh": 2.0**-18, "silu": 2.0**-18}, 1.13
 
 
 def _finished(product: torch.Tensor, allowed: torch.Tensor, extras: Extras) -> tuple[torch.Tensor, torch.Tensor]:
-    """What becomes of the product by its epilogue, and of what it may be off. Terms are added in fp32, in any order."""
+    """Returns the product and its allowed error after the epilogue, whose terms are added in fp32 in any order."""
     if not extras.specified:
         return product, allowed
     added = terms(product, extras)
@@ -161,12 +161,12 @@ def _finished(product: torch.Tensor, allowed: torch.Tensor, extras: Extras) -> t
 
 
 def underflow(k: int, out_dtype: torch.dtype) -> float:
-    """What an element of C may lose to underflow: in each of K products, and where C is rounded."""
+    """Returns what an element of C may lose to underflow, in each of its K products and when C is rounded."""
     return k * _subnormal(torch.float32) + _subnormal(out_dtype)
 
 
 def _subnormal(dtype: torch.dtype) -> float:
-    """The distance of numbers near zero."""
+    """Returns the distance between neighbouring numbers near zero."""
     return torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
 
 
@@ -178,7 +178,7 @@ def _describe(
     wrong: torch.Tensor,
     config: Config | None,
 ) -> str:
-    """A failure one can act on: how many, the worst with its tile, and the rectangle they lie in."""
+    """Returns the message of a failure: the number of wrong elements, the worst, its tile, and their rectangle."""
     places = wrong.nonzero()
     score = torch.where(error.isfinite(), error / allowed.clamp_min(1e-300), torch.inf).masked_fill_(~wrong, -1.0)
     row, col = divmod(int(score.argmax()), c.shape[1])

@@ -24,21 +24,21 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Roofs:
-    """What a device reached in fp32 FMA, in TFLOP/s, and in reading its memory, in TB/s."""
+    """The measured peaks of a device: fp32 FMA in TFLOP/s, and reads of its memory in TB/s."""
 
     fma: float
     read: float
 
     @classmethod
     def of(cls, folder: Path) -> Roofs | None:
-        """Returns those in a folder of results; None if one was not measured."""
+        """Returns the ceilings of a folder of results, or None if one was not measured."""
         values = store.read(folder, "roofs").set_index("stage")["value"].dropna()
         return cls(values["fma"], values["dram_read"]) if {"fma", "dram_read"} <= set(values.index) else None
 
     def read_us(self, problem: Problem) -> float:
-        """Microseconds that A, B and C take at the read roof, each moved once."""
+        """Returns the microseconds in which A, B and C are moved once at the read roof."""
         return problem.min_bytes / self.read / 1e6
 
     def is_read(self, problem: Problem) -> bool:
-        """Whether moving A, B and C takes longer than the arithmetic in fp32."""
+        """Returns whether moving A, B and C takes longer than the arithmetic in fp32."""
         return self.read_us(problem) > problem.flops / self.fma / 1e6

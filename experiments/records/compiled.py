@@ -17,13 +17,13 @@ MAIN_ARCHITECTURE = "sm_90a"  # shown unless another is named
 
 
 def at_one_size(frame: pd.DataFrame) -> pd.DataFrame:
-    """The compiled rows of the size that most of them have, the largest of several such."""
+    """Returns the compiled rows of the size that most of them have; of several such, the largest."""
     frame = frame[frame["instructions"].notna()]
     return frames.at(frame, frames.most_measured_size(frame)) if len(frame) else frame
 
 
 def defaults(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of each dialect's default variant, in the first of its rung's math modes."""
+    """Returns the rows of each dialect's default variant in the first compute type of its rung."""
     first_maths = {stage.id: stage.maths[0] for stage in gemm_ref.STAGES.values()}
     return frames.defaults(frame[frame["math"] == frame["stage"].map(first_maths)])
 
@@ -32,7 +32,7 @@ MIN_FFMA_SHARE = 0.5  # of a loop's instructions, for `compare_with_measured`: o
 
 
 def compare_with_measured(folder: Path) -> tuple[pd.DataFrame, list[dict]]:
-    """The compiled rows of fp32 loops that are mostly FFMA and were timed by `ladder`, and the runs of those times.
+    """Returns the compiled rows of fp32 loops that are mostly FFMA that `ladder` timed, and the runs that timed them.
 
     `predicted_clocks` and `measured_clocks` are a scheduler's for each multiply-add of a warp, at the GPU's highest
     clock; the first has in it that the last tiles do not fill the GPU (`evenness`). Empty without a GPU's times.

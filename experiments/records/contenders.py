@@ -26,7 +26,7 @@ Gemm = Callable[..., "torch.Tensor"]  # fn(a, b, out=None) -> C
 
 @dataclass(frozen=True)
 class Contender:
-    """What a row of results is about. `load` gives the callable, and imports its package only then."""
+    """The subject of a row of results. `load` returns the callable, and imports its package only then."""
 
     stage: str  # a rung's id or a baseline's name; the name of a kernel that is brought (experiments.check.place)
     variant: str
@@ -45,28 +45,28 @@ class Contender:
 
     @property
     def is_reference(self) -> bool:
-        """Whether others' speed is given as a share of its own; in emulated modes that is cuBLAS' SGEMM."""
+        """Whether speeds are a share of this contender's: cuBLAS, or its SGEMM for emulated compute types."""
         return self.backend == "cublas"
 
     @property
     def home(self) -> str:
-        """Where it is timed: rungs on the GPU, baselines on their own device."""
+        """The device on which it is timed: the GPU for rungs, their own device for baselines."""
         return self.devices[0] if self.is_baseline else "cuda"
 
     @property
     def is_default(self) -> bool:
-        """Whether it is its rung's default variant in its dialect; baselines are."""
+        """Whether it is the default variant of its rung in its dialect; baselines are."""
         if self.is_baseline or self.stage not in gemm_ref.STAGES:
             return True
         return self.variant == gemm_ref.STAGES[self.stage].find_variant(DEFAULT_VARIANT, self.dialect)
 
     @property
     def columns(self) -> Mapping[str, Any]:
-        """What its rows say beyond what every row does, by column."""
+        """The values of its rows' additional columns, by column."""
         return {}
 
     def refusal(self, capability: tuple[int, int]) -> str | None:
-        """Why a GPU of this compute capability cannot run it, or None if it can."""
+        """Returns why a GPU of this compute capability cannot run it, or None if it can."""
         if self.stage in BASELINES:
             return BASELINES[self.stage].refusal(capability)
         return None if self.stage not in gemm_ref.STAGES else gemm_ref.get_stage(self.stage).refusal(capability)
@@ -78,7 +78,7 @@ class Contender:
 
 
 def contenders() -> list[Contender]:
-    """Every kernel of the registry in ladder order, then every baseline."""
+    """Returns every kernel of the registry in ladder order, followed by every baseline."""
     rungs = [_rung(item, item.variant, functools.partial(gemm_of, item)) for item in gemm_ref.implementations()]
     baselines = [
         Contender(
@@ -98,7 +98,7 @@ def contenders() -> list[Contender]:
 
 
 def with_blocks(tile: gemm_ref.Implementation, blocks: int) -> Contender:
-    """One of the tiles that a rung chooses from, with the tiles of C dealt to so many blocks whatever the shape."""
+    """Returns a contender with one of a rung's tiles, which is launched with `blocks` blocks for any shape."""
     return _rung(tile, f"{tile.variant} x{blocks}", functools.partial(_gemm_with_blocks, tile, blocks))
 
 
@@ -118,7 +118,7 @@ def _rung(item: gemm_ref.Implementation, variant: str, load: Callable[[], Gemm])
 
 
 def build_ahead(chosen: Iterable[Contender], capability: tuple[int, int]) -> None:
-    """Have nvcc compile side by side what the contenders need, so that none waits for it when first called.
+    """Compiles in parallel what the contenders need, so that no first call waits for nvcc.
 
     What cannot run here is left out, and what does not compile says so when it is called.
     """
@@ -146,7 +146,7 @@ def _baseline(item: Baseline, math: str) -> Gemm:
 
 
 def gemm_of(item: gemm_ref.Implementation) -> Gemm:
-    """`fn(a, b, out=None)` of one kernel of the registry; its package is imported here."""
+    """Returns `fn(a, b, out=None)` for one kernel of the registry, whose package it imports."""
     names = {"stage": item.stage.id, "variant": item.variant, "math": item.math}
     if item.dialect != item.backend:
         names["dialect"] = item.dialect

@@ -24,17 +24,17 @@ LAYOUT_WORDS = {"kn": "B by rows (K × N)", "nk": "B by columns (N × K)"}
 
 
 def reference(math: str) -> str:
-    """What others' speed is a share of in a math mode: cuBLAS or, where it has no such mode, its SGEMM."""
+    """Returns the title of what speeds are a share of: cuBLAS, or its SGEMM if it lacks the compute type."""
     return next(each.title for each in BASELINES.values() if each.backend == "cublas" and math in each.maths)
 
 
 def in_mode(math: str) -> str:
-    """A math mode beside a share, with what that is of where it is not cuBLAS in the same mode."""
+    """Returns the compute type, with the reference of its shares if that is of another compute type."""
     return f"{math} (of {reference(math)})" if math in gemm_ref.EMULATED else math
 
 
 def with_modes(caption: str, maths: Collection[str]) -> str:
-    """A caption that says in which of these math modes B is stored by columns, and in which cuBLAS is SGEMM."""
+    """Returns the caption, preceded by the compute types in which B is stored by columns or cuBLAS is SGEMM."""
     by_columns = [math for math in maths if LAYOUT[math] == "nk"]
     emulated = [math for math in maths if math in gemm_ref.EMULATED]
     of_each = (by_columns, LAYOUT_WORDS["nk"]), (emulated, f"shares of {reference(gemm_ref.EMULATED[0])}")
@@ -43,40 +43,40 @@ def with_modes(caption: str, maths: Collection[str]) -> str:
 
 
 def timed(frame: pd.DataFrame, math: str = "fp32") -> pd.DataFrame:
-    """The rows of one math mode that have a time."""
+    """Returns the rows of one compute type that have a time."""
     return frame[frame["median_us"].notna() & (frame["math"] == math)]
 
 
 def on_tensor_cores(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows that have a time, of all math modes but fp32."""
+    """Returns the rows of all compute types but fp32 that have a time."""
     return frame[frame["median_us"].notna() & (frame["math"] != "fp32")]
 
 
 def is_default(stage: str, variant: str, dialect: str) -> bool:
-    """Whether a row has a rung's default variant in its dialect; a baseline's always has."""
+    """Returns whether a row is of its rung's default variant in its dialect; the rows of baselines are."""
     return not dialect or variant == gemm_ref.STAGES[stage].find_variant(DEFAULT_VARIANT, dialect)
 
 
 def defaults(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of default variants and of baselines."""
+    """Returns the rows of default variants and of baselines."""
     keep = [is_default(row.stage, row.variant, row.dialect) for row in frame.itertuples()]
     return frame[np.array(keep, dtype=bool)]
 
 
 def cubes(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of problems with M = N = K."""
+    """Returns the rows of problems with M = N = K."""
     return frame[(frame["m"] == frame["n"]) & (frame["n"] == frame["k"])]
 
 
 def largest_cube(frame: pd.DataFrame) -> pd.DataFrame:
-    """The timed fp32 rows at the size of the tables: the largest cube up to LARGEST; empty without one."""
+    """Returns the timed fp32 rows of the largest cube up to LARGEST, the size of the tables; empty without one."""
     found = cubes(timed(frame))
     found = found[found["m"] <= LARGEST]
     return found[found["m"] == found["m"].max()]
 
 
 def at_tables(folder: Path, math: str, layout: str = "") -> pd.DataFrame:
-    """The timed rows of one math mode at the size of the tables, with B in `layout`, or else as LAYOUT has it."""
+    """Returns the timed rows of one compute type at the size of the tables, with B in `layout`, by default LAYOUT's."""
     if math == "fp32":
         return largest_cube(store.read(folder, "ladder"))
     frame = store.read(folder, "tensor_cores")
@@ -88,24 +88,24 @@ def at_tables(folder: Path, math: str, layout: str = "") -> pd.DataFrame:
 
 
 def most_measured_size(timed: pd.DataFrame) -> tuple[int, int, int]:
-    """The size with the most kernels, the largest of several such."""
+    """Returns the size (M, N, K) with the most kernels; of several such, the largest."""
     kernels = (timed["dialect"] != "").groupby([timed["m"], timed["n"], timed["k"]]).sum().to_dict()
     return max(kernels, key=lambda size: (kernels[size], size[0] * size[1] * size[2]))
 
 
 def at(frame: pd.DataFrame, sizes: tuple[int, int, int]) -> pd.DataFrame:
-    """The rows of one problem."""
+    """Returns the rows of one problem; sizes are (M, N, K)."""
     m, n, k = sizes
     return frame[(frame["m"] == m) & (frame["n"] == n) & (frame["k"] == k)]
 
 
 def rungs(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the ladder's own kernels."""
+    """Returns the rows of rungs, without those of baselines."""
     return frame[frame["dialect"] != ""]
 
 
 def off_cubes(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of problems whose M, N and K are not all the same."""
+    """Returns the rows of problems whose M, N and K are not all equal."""
     return frame[frame[list(SIZES)].nunique(axis=1) > 1]
 
 
@@ -117,20 +117,20 @@ def with_last_rung(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def leaders(frame: pd.DataFrame) -> pd.DataFrame:
-    """The fastest of each dialect's own kernels at each problem and math mode of a frame of timed rows."""
+    """Returns the row of the fastest rung of each dialect for each problem and compute type; all rows have a time."""
     own = rungs(frame)
     return own.loc[own.groupby([*SIZES, "math", "dialect"], sort=False)["median_us"].idxmin()]
 
 
 def speed_off_powers(rows: pd.DataFrame) -> dict[int, float]:
-    """Awkward size -> speed there over that at the power of two beside it: the median over rungs of one dialect."""
+    """Returns, by size, the speed over that at the nearest power of two: the median over the rungs of one dialect."""
     speed = rows.pivot_table(index="stage", columns="m", values="tflops")
     there = {size: power for size, power in workloads.AWKWARD.items() if {size, power} <= set(speed.columns)}
     return {size: float((speed[size] / speed[power]).median()) for size, power in there.items()}
 
 
 def time_over_cold(rows: pd.DataFrame) -> dict[str, float]:
-    """Timing mode -> the time in it over that from a cold cache: the median over kernels; empty without cold times."""
+    """Returns, by timing mode, the median ratio of the time to that with a cold cache; empty without the latter."""
     times = rows.pivot_table(index=["math", "stage", "variant", "dialect"], columns="mode", values="median_us")
     return {mode: float((times[mode] / times[COLD]).median()) for mode in times} if COLD in times else {}
 
@@ -159,7 +159,7 @@ def best_for_all(frame: pd.DataFrame) -> dict[str, tuple[str, float]]:
 
 
 def tally(checked: pd.DataFrame) -> tuple[int, int]:
-    """Of rows of `correctness`: how many checks passed, of how many."""
+    """Returns how many checks passed, and of how many; checked: rows of `correctness`."""
     return int(checked.loc[checked["status"] == PASS, "checks"].sum()), int(checked["checks"].sum())
 
 
@@ -176,7 +176,7 @@ def summarize_checks(checked: pd.DataFrame) -> pd.DataFrame:
 
 
 def tried(frame: pd.DataFrame) -> pd.DataFrame:
-    """The timed rows of `choice`, of each problem and dialect those of the latest run: a later table chose anew."""
+    """Returns the timed rows of `choice` from the latest run of each problem and dialect, as costs may change."""
     frame = frame[frame["median_us"].notna()]
     return frame[frame["run"] == frame.groupby([*SIZES, "math", "dialect"])["run"].transform("max")]
 
@@ -187,7 +187,7 @@ def with_epilogue(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def held_out(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of problems that no table of the choice is fitted on."""
+    """Returns the rows of problems on which no table of costs is fitted."""
     fitted = {math: set(workloads.fitted(math)) for math in frame["math"].unique()}
     of = frame[["math", *SIZES]].itertuples(index=False, name=None)
     keep = [tuple(sizes) not in fitted[math] for math, *sizes in of]
@@ -207,7 +207,7 @@ def regrets(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def spread(row) -> tuple[float, float]:
-    """TFLOP/s at the 80th and at the 20th percentile of a row's time."""
+    """Returns the speed in TFLOP/s at the 80th and at the 20th percentile of a row's time."""
     return row.tflops * row.median_us / row.p80_us, row.tflops * row.median_us / row.p20_us
 
 
@@ -224,18 +224,18 @@ def speedup(old, new) -> stats.Ratio | None:
 
 
 def verdict(old, new) -> str:
-    """Whether row `new` is FASTER than row `old` at the same problem, SLOWER or SAME; UNSURE without a `speedup`."""
+    """Returns FASTER, SLOWER or SAME for row `new` beside row `old` of one problem; UNSURE without a `speedup`."""
     ratio = speedup(old, new)
     return stats.verdict(ratio, stats.margin_for(min(old.median_us, new.median_us))) if ratio else stats.UNSURE
 
 
 def shown(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows with B as LAYOUT has it for their math mode."""
+    """Returns the rows whose layout of B is that of LAYOUT for their compute type."""
     return frame[frame["b_layout"] == frame["math"].map(LAYOUT)]
 
 
 def maths_of(frame: pd.DataFrame) -> list[str]:
-    """The math modes of a frame, in the registry's order."""
+    """Returns the compute types of a frame in the registry's order."""
     return [math for math in gemm_ref.MATHS if math in set(frame["math"])]
 
 

@@ -15,7 +15,7 @@ PRESETS = (DEFAULT, FULL)  # how much is measured where the command does not say
 
 
 class UsageError(ValueError):
-    """The command cannot be carried out as asked; the message says what would be right."""
+    """The command cannot be executed as given; the message says what would be right."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class RowCache:
         self._digest_at_start = functools.cache(self._digest)
 
     def read(self, contender: Contender) -> Parts:
-        """The rows that need not be measured again, each with the run that measured it."""
+        """Returns the rows that need not be measured again, each with the run that measured it."""
         if contender.kernel is None:
             return {}
         digest = self._digest_at_start(*_kernel(contender))

@@ -32,7 +32,7 @@ _IN_FRAMES: dict[str, str | type] = {"str": str, "int": "int64"}
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What every row has. A rerun replaces the row whose columns KEY are the same.
+    """The columns that every row has. A rerun replaces the row with the same values of the columns KEY.
 
     What is measured of the device, and not of a contender at a problem, has no dialect, math, type and sizes.
     """
@@ -56,7 +56,7 @@ class Row:
 
     @classmethod
     def about(cls, experiment: str, contender: Contender, problem: Problem, **values: Any) -> Self:
-        """A row about one contender and one problem."""
+        """Returns a row about one contender and one problem."""
         return cls(
             experiment=experiment,
             stage=contender.stage,
@@ -74,20 +74,20 @@ class Row:
 
     @classmethod
     def columns(cls) -> tuple[str, ...]:
-        """The columns of the CSV, in order: status, detail and run are last."""
+        """Returns the columns of the CSV in order: status, detail and run are last."""
         names = [field.name for field in fields(cls)]
         last = ("status", "detail", "run")
         return (*(name for name in names if name not in last), *last)
 
     @classmethod
     def types(cls) -> dict[str, str | type]:
-        """Column -> its type in a data frame; a number that may be missing is a float."""
+        """Returns each column's type in a data frame; a number that may be missing is a float."""
         return {field.name: _IN_FRAMES.get(str(field.type), "float64") for field in fields(cls)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedRow(Row):
-    """One run against the oracle."""
+    """The result of one check against the oracle."""
 
     KEY: ClassVar[tuple[str, ...]] = (*Row.KEY, "inputs")
     inputs: str = ""  # kind of the inputs
@@ -97,7 +97,7 @@ class CheckedRow(Row):
 
 @dataclass(frozen=True, kw_only=True)
 class TimedRow(CheckedRow):
-    """Times of one contender at one problem, checked first."""
+    """The times of one contender at one problem, which was checked first."""
 
     KEY: ClassVar[tuple[str, ...]] = (*CheckedRow.KEY, "mode")
     mode: str = ""  # of `experiments.bench.timers`: what the caches hold and whether a launch is part of the time

@@ -25,18 +25,18 @@ Kernel = tuple[str, str, str]  # stage, dialect, math
 
 
 def timed(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the ways that have a time."""
+    """Returns the rows of complete products (`way` in WAYS) that have a time."""
     return frame[frame["median_us"].notna() & frame["way"].isin(WAYS) & frame["efficiency"].notna()]
 
 
 def kernels(frame: pd.DataFrame) -> list[Kernel]:
-    """The local products that were timed, in order."""
+    """Returns the kernels (stage, dialect, math) of the timed local products, in the order of the rows."""
     own = timed(frame)
     return list(dict.fromkeys(zip(own["stage"], own["dialect"], own["math"], strict=True)))
 
 
 def models(folder: Path, network: Network | None = None) -> dict[Kernel, Model]:
-    """A model for each local product in scaling.csv of a folder; empty where nothing was timed."""
+    """Returns a fitted model for each kernel in a folder's scaling.csv; empty if nothing was timed."""
     frame = store.read(folder, "scaling")
     gpus = [run["gpu"] for run in store.runs_of(frame, folder) if run.get("gpu")]
     read = roofs.read * 1e3 if (roofs := Roofs.of(folder)) else float("inf")
@@ -75,12 +75,12 @@ def _wave(stage: str, dialect: str, sms: int) -> int:
 
 
 def adds_c(stage: str, dialect: str) -> bool:
-    """Whether a local product adds to C in its epilogue: cuBLAS does, and the rungs that have one."""
+    """Returns whether a local product adds to C in its epilogue: cuBLAS does, and so do rungs with epilogues."""
     return not dialect or (stage in STAGES and dialect in STAGES[stage].epilogues)
 
 
 def compared(frame: pd.DataFrame, by: Mapping[Kernel, Model]) -> pd.DataFrame:
-    """The timed rows whose kernel has a model, with what that says (`predicted_us`), and its `error` as a share."""
+    """Returns the timed rows whose kernel has a model, with `predicted_us` and its relative `error`."""
     own = timed(frame)
     own = own[[(row.stage, row.dialect, row.math) in by for row in own.itertuples()]]
     predicted = [

@@ -35,7 +35,7 @@ _TOKEN = re.compile(r'"+|\d(?:[eE][+-]|[\w.])*|\w+|[(){}\[\],;]|[^\w\s(){}\[\],;
 
 @dataclass(frozen=True)
 class Code:
-    """How much code a text is."""
+    """The amount of code in a text."""
 
     lines: int
     tokens: int
@@ -43,7 +43,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Written:
-    """What one rung takes to write in one dialect."""
+    """The code of one rung in one dialect: its file's, and that of the files it shares."""
 
     own_lines: int
     own_tokens: int
@@ -52,13 +52,13 @@ class Written:
 
     @property
     def lines(self) -> int:
-        """Of its own file and of those that it shares."""
+        """The lines of its own file and of those that it shares."""
         return self.own_lines + self.shared_lines
 
 
 @functools.cache
 def lines_of(stage: str, dialect: str) -> Written:
-    """The lines and tokens of a rung, by id or number, in a dialect; nothing is compiled or run.
+    """Returns the lines and tokens of a rung, by id or number, in a dialect; nothing is compiled or run.
 
     Raises ValueError for a stage that does not exist, or that is not written in the dialect.
     """
@@ -68,7 +68,7 @@ def lines_of(stage: str, dialect: str) -> Written:
 
 
 def file_of(stage: str, dialect: str) -> Path:
-    """The rung's own file. Raises ValueError as `lines_of` does."""
+    """Returns the path of the rung's file. Raises ValueError as `lines_of` does."""
     rung = get_stage(stage)
     if dialect not in rung.dialects:
         raise ValueError(f"{rung.id} is not written in {dialect!r}: there it is in {', '.join(rung.dialects)}")
@@ -76,7 +76,7 @@ def file_of(stage: str, dialect: str) -> Path:
 
 
 def shared_files(stage: str, dialect: str) -> list[Path]:
-    """The files with code of kernels that the rung's own file uses, in the order of their names."""
+    """Returns the files with kernel code that the rung's file uses, directly or not, ordered by name."""
     own = file_of(stage, dialect)
     reached, waiting = {own}, [own]
     while waiting:
@@ -87,7 +87,7 @@ def shared_files(stage: str, dialect: str) -> list[Path]:
 
 
 def kernel_file(stage: str, dialect: str) -> str:
-    """The file that defines the rung's kernel, from the root: its own, or that of the rung whose kernel it imports."""
+    """Returns the file that defines the rung's kernel, from the root: its own, or that of the rung that it imports."""
     own = file_of(stage, dialect)
     files = (own, *shared_files(stage, dialect))
     found = (path for path in files if path.stem in STAGES and _holds_kernel_code(path))
@@ -99,7 +99,7 @@ def _holds_kernel_code(path: Path) -> bool:
 
 
 def count(text: str, suffix: str) -> Code:
-    """The lines and tokens of a text in C++ or Python, which the suffix of its file's name says.
+    """Returns the lines and tokens of a text in the language that the file's suffix stands for: C++ or Python.
 
     Raises SyntaxError for Python that cannot be parsed.
     """

@@ -16,7 +16,7 @@ FASTER, SLOWER, SAME, UNSURE = "FASTER", "SLOWER", "SAME", "UNSURE"
 
 @dataclass(frozen=True)
 class Summary:
-    """Times of one contender, in microseconds."""
+    """The median and the percentiles of one contender's times, in microseconds."""
 
     median_us: float
     p20_us: float
@@ -26,14 +26,14 @@ class Summary:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A speed as a share of another (1 is equal, 2 is twice as fast), with its 95% interval."""
+    """A speed as a multiple of another (1 is equal, 2 is twice as fast), with its 95% interval."""
 
     median: float
     low: float
     high: float
 
     def columns(self, name: str) -> dict[str, float]:
-        """The columns of a row: the median in `name`, and the interval in `name`_low and `name`_high."""
+        """Returns a row's columns: the median in `name`, the interval in `name`_low and `name`_high."""
         return {name: self.median, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
@@ -45,18 +45,18 @@ def summarize(times_us: np.ndarray) -> Summary:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """The geometric mean of positive values."""
+    """Returns the geometric mean of positive values."""
     return float(np.exp(np.mean(np.log(values))))
 
 
 def ratios(times_us: np.ndarray, reference_us: np.ndarray) -> np.ndarray:
-    """The speed as a share of the reference's in each round that timed both."""
+    """Returns the speed as a multiple of the reference's in each round that timed both; times have shape (rounds,)."""
     per_round = reference_us / times_us
     return per_round[~np.isnan(per_round)]
 
 
 def speed_ratio(times_us: np.ndarray, reference_us: np.ndarray) -> Ratio:
-    """The median of the ratios within rounds, and its bootstrap interval (percentile method, seeded)."""
+    """Returns the median of the ratios within rounds with its bootstrap interval (percentile method, seeded)."""
     from scipy.stats import bootstrap
 
     per_round = ratios(times_us, reference_us)
@@ -70,7 +70,7 @@ def speed_ratio(times_us: np.ndarray, reference_us: np.ndarray) -> Ratio:
 
 
 def half_width(per_round: np.ndarray) -> float:
-    """Half the 95% interval of the median, relative to it, by order statistics: quick enough for every round.
+    """Returns half the 95% interval of the median, relative to it, by order statistics: quick enough for every round.
 
     The ranks are those of the binomial distribution's normal approximation (Hahn and Meeker, Statistical Intervals,
     2nd ed., section 5.2). Infinite for fewer than 6 values, whose extremes do not reach 95%.
@@ -86,12 +86,12 @@ def half_width(per_round: np.ndarray) -> float:
 
 
 def margin_for(shorter_us: float, least: float = MARGIN) -> float:
-    """The margin for a ratio of times, of which the shorter is given: what CUDA\'s events resolve, at least `least`."""
+    """Returns the margin for a ratio of times, the shorter of which is given: a timer's resolution, or `least`."""
     return max(least, RESOLUTION_US / shorter_us)
 
 
 def verdict(ratio: Ratio, margin: float = MARGIN) -> str:
-    """SAME if the interval is within `margin` of 1, else FASTER or SLOWER if it excludes 1, else UNSURE."""
+    """Returns SAME if the interval is within `margin` of 1, else FASTER or SLOWER if it excludes 1, else UNSURE."""
     if 1 - margin <= ratio.low and ratio.high <= 1 + margin:
         return SAME
     if ratio.low > 1:
@@ -102,7 +102,7 @@ def verdict(ratio: Ratio, margin: float = MARGIN) -> str:
 
 
 def change(old: Ratio, new: Ratio) -> Ratio:
-    """The ratio of two independent ratios: new / old, with its interval.
+    """Returns the ratio of two independent ratios, new / old, with its interval.
 
     The intervals are combined as independent errors of the logarithm, each side on its own (Fieller's simple case of
     small relative errors), so an interval that is wider on one side stays so.
@@ -114,5 +114,5 @@ def change(old: Ratio, new: Ratio) -> Ratio:
 
 
 def tflops(flops: int, median_us: float) -> float:
-    """10^12 floating-point operations per second."""
+    """Returns the speed in 10^12 floating-point operations per second."""
     return flops / median_us / 1e6

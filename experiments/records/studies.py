@@ -25,47 +25,47 @@ FOLDER = Path(__file__).resolve().parents[1] / "studies"
 
 @functools.cache
 def abouts() -> dict[str, Mapping[str, Any]]:
-    """Each study's about.toml, by the study's name, in the order in which studies are run and listed."""
+    """Returns each study's about.toml by the study's name, in the order in which studies are run and listed."""
     paths = FOLDER.glob("*/about.toml")
     found = {path.parent.name: tomllib.loads(path.read_text(encoding="utf-8")) for path in paths}
     return dict(sorted(found.items(), key=lambda item: item[1]["order"]))
 
 
 def names() -> tuple[str, ...]:
-    """The names of all studies, in order."""
+    """Returns the names of all studies, in order."""
     return tuple(abouts())
 
 
 def has(study: str, part: str) -> bool:
-    """Whether the study has a module of this name."""
+    """Returns whether the study has a module of this name."""
     return (FOLDER / study / f"{part}.py").exists()
 
 
 def load(study: str, part: str) -> ModuleType:
-    """One module of a study. Raises ModuleNotFoundError where it has none of this name."""
+    """Imports and returns a module of a study. Raises ModuleNotFoundError if it has none of this name."""
     return importlib.import_module(f"experiments.studies.{study}.{part}")
 
 
 @functools.cache
 def row_types() -> dict[str, type[Row]]:
-    """What the rows of each study's CSV are, by the study's name, without its measuring code."""
+    """Returns the class of the rows of each study's CSV, by the study's name; study.py is not imported."""
     return {name: _row_type(name, about["row"]) for name, about in abouts().items()}
 
 
 def row_type(study: str) -> type[Row]:
-    """What the rows of one study's CSV are."""
+    """Returns the class of the rows of one study's CSV."""
     return row_types()[study]
 
 
 def questions() -> dict[str, str]:
-    """What each study asks, by its name: the docstring of study.py, which is read and not imported."""
+    """Returns each study's question by its name: the docstring of study.py, which is parsed and not imported."""
     trees = {name: ast.parse((FOLDER / name / "study.py").read_text(encoding="utf-8")) for name in names()}
     return {name: ast.get_docstring(tree) or "" for name, tree in trees.items()}
 
 
 @functools.cache
 def captions() -> Mapping[str, str]:
-    """What to look at in each picture, by the stem of its file; a study's pictures come in this order."""
+    """Returns each picture's caption by the stem of its file, in the order in which pictures are shown."""
     return {stem: text for about in abouts().values() for stem, text in about["captions"].items()}
 
 

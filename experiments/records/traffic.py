@@ -34,7 +34,7 @@ TITLES = {
 
 
 def totals(frame: pd.DataFrame, each: tuple[str, ...] = ()) -> pd.DataFrame:
-    """One row for each kernel, problem and view; `each` names more columns to keep apart, such as `launch`.
+    """Returns a row for each kernel, problem and view; `each` names further columns to group by, such as `launch`.
 
     Columns such as `global_load_sectors` and `shared_async_store_wavefronts` for each of ACCESSES, 0 where there are
     none; `bytes` is what lanes asked for. `flop` is 2 M N K, the same for all kernels of a problem, `done_flop` what
@@ -74,7 +74,7 @@ def best_view(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def confirmed(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row a kernel: for each (space, kind), predicted, counted, and their ratio; NaN where neither has any.
+    """Returns a row per kernel: for each (space, kind) the predicted and counted sums and their ratio, or NaN.
 
     frame: rows of `memory`. Empty where the hardware was not asked. The columns are a MultiIndex ((space, kind), what).
     """

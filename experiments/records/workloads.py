@@ -17,7 +17,7 @@ from experiments.records.request import DEFAULT, FULL
 
 
 def cube(edge: int) -> tuple[int, int, int]:
-    """M = N = K."""
+    """Returns the sizes (M, N, K) of a cube."""
     return edge, edge, edge
 
 
@@ -95,7 +95,7 @@ _FEW_ROWS, _FEW_COLUMNS = ((0, 7, 1), (10, 15, 64), (8, 15, 64)), ((10, 15, 64),
 def sample_problems(
     count: int, seed: int, *kinds: tuple[tuple[int, int, int], ...]
 ) -> tuple[tuple[int, int, int], ...]:
-    """Random problems, log-uniform in each size, of these kinds in turn; seeded.
+    """Returns random sizes (M, N, K), log-uniform in each, of these kinds in turn; the same for one seed.
 
     Within FLOPS, and MOST_BYTES of A, B and C.
     """
@@ -128,12 +128,12 @@ _FITTED_FOR_TMA = sample_problems(120, 3, *_FOR_TMA)
 
 
 def fitted(math: str) -> tuple[tuple[int, int, int], ...]:
-    """What `experiments fit` makes the table of a device from, in one math mode."""
+    """Returns the sizes (M, N, K) on which `experiments fit` fits a device's costs for one compute type."""
     return _FITTED if math == "fp32" else _FITTED_FOR_TMA
 
 
 def unseen(preset: str, math: str) -> tuple[tuple[int, int, int], ...]:
-    """What the choice is judged at in one math mode."""
+    """Returns the sizes (M, N, K) at which the choice of tiles is evaluated for one compute type."""
     count = {DEFAULT: 12, FULL: 40}[preset]
     return sample_problems(count, 2, _ANY, _LAYERS) if math == "fp32" else sample_problems(count, 4, *_FOR_TMA)
 
@@ -152,7 +152,7 @@ ALIGNED = 4096  # what machine code is compiled for: Triton compiles anew where 
 
 @dataclass(frozen=True)
 class Shape:
-    """A named problem, why it is measured and where it is from."""
+    """A named problem, the reason to measure it, and its source."""
 
     group: str
     title: str  # of the group
@@ -164,7 +164,7 @@ class Shape:
 
 @functools.cache
 def named_shapes() -> tuple[Shape, ...]:
-    """The problems of workloads.toml, in file order."""
+    """Returns the problems of workloads.toml in file order."""
     groups = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["set"]
     return tuple(
         Shape(group["name"], group["title"], each["name"], each["why"], group["source"], tuple(each[x] for x in "mnk"))
@@ -174,7 +174,7 @@ def named_shapes() -> tuple[Shape, ...]:
 
 
 def covering(edges: Sequence[int] = EDGES, depths: Sequence[int] = EDGES) -> list[tuple[int, int, int]]:
-    """A Latin square: triples (m, n, k) in which any two dimensions take every pair of values.
+    """Returns a Latin square: triples (m, n, k) in which any two dimensions take every pair of values.
 
     edges are the values of m and n, depths, as many, those of k; 8 of them make 64 triples.
     """
@@ -183,12 +183,12 @@ def covering(edges: Sequence[int] = EDGES, depths: Sequence[int] = EDGES) -> lis
 
 
 def squares(preset: str, math: str) -> tuple[int, ...]:
-    """The edges of cubes to time in one math mode."""
+    """Returns the edges of the cubes to time in one compute type."""
     return SQUARES[preset] if math == "fp32" or preset == FULL else FEW_SQUARES
 
 
 def shapes(preset: str, math: str) -> list[tuple[int, int, int]]:
-    """The problems of `shapes` in one math mode: those with names and, in fp32, the map.
+    """Returns the sizes of `shapes` in one compute type: the named problems and, in fp32, the map.
 
     The default preset has every fourth of the named ones, so that each group has some.
     """
@@ -197,5 +197,5 @@ def shapes(preset: str, math: str) -> list[tuple[int, int, int]]:
 
 
 def map_sizes(preset: str) -> list[tuple[int, int, int]]:
-    """The problems of the map over M x N, at one K."""
+    """Returns the sizes of the map over M x N, at one K."""
     return [(m, n, MAP_K) for m, n in product(MAP_SIDES[preset], repeat=2)]
