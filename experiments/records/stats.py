@@ -86,7 +86,7 @@ def half_width(per_round: np.ndarray) -> float:
 
 
 def margin_for(shorter_us: float, least: float = MARGIN) -> float:
-    """Returns the margin for a ratio of times, the shorter of which is given: a timer's resolution, or `least`."""
+    """Returns the margin for a ratio of times: a timer's resolution over the shorter one, but at least `least`."""
     return max(least, RESOLUTION_US / shorter_us)
 
 

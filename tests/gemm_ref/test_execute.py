@@ -75,13 +75,17 @@ def test_the_second_call_is_not_planned_again_but_on_the_reference_gpu(gemm, mon
     assert len(gemm.plans) == 3
 
 
-@pytest.mark.parametrize(("stage", "first", "columns", "in_place"), [
-    ("s17", 8, 16, True), ("s19", 16, 24, True), ("s19", 4, 24, False), ("s19", 8, 25, False), ("s16", 8, 16, False),
+@pytest.mark.parametrize(("stage", "first", "columns", "width", "in_place", "by_threads"), [
+    ("s17", 8, 16, 64, True, False), ("s19", 16, 24, 64, True, False), ("s19", 4, 24, 64, False, False),
+    ("s19", 8, 25, 64, False, True), ("s16", 8, 16, 64, False, False),
+    ("s19", 0, 24, 24, True, False), ("s19", 0, 25, 25, True, True), ("s18", 0, 25, 25, False, False),
 ])  # fmt: skip
-def test_columns_of_a_wider_matrix_are_stored_to_by_the_unit(gemm, monkeypatch, stage, first, columns, in_place):
-    """Others are filled from another C."""
+def test_who_stores_c_and_where_depends_on_its_rows(
+    gemm, monkeypatch, stage, first, columns, width, in_place, by_threads
+):
+    """The TMA unit stores aligned rows, threads store others; a rung without such stores is given another C."""
     a, b = matrices(n=columns, k=8, dtype=torch.bfloat16)
-    arena, stored = torch.zeros(8, 64, dtype=torch.bfloat16), []
+    arena, stored = torch.zeros(8, width, dtype=torch.bfloat16), []
     out = arena[:, first : first + columns]
     prepare = gemm.prepare
     monkeypatch.setattr(gemm, "prepare", lambda plan, a, b, c: stored.append(c) or prepare(plan, a, b, c))
@@ -89,16 +93,7 @@ def test_columns_of_a_wider_matrix_are_stored_to_by_the_unit(gemm, monkeypatch, 
         assert gemm(a, b, out, stage=gemm_ref.get_stage(stage).id) is out and torch.equal(out, a @ b)
         assert arena.count_nonzero() == out.count_nonzero()
     assert [c.data_ptr() == out.data_ptr() for c in stored] == [in_place]
-
-
-@pytest.mark.parametrize(("stage", "n", "by_threads"), [("s19", 24, False), ("s19", 25, True), ("s18", 25, False)])
-def test_who_stores_c_depends_on_its_rows(gemm, stage, n, by_threads):
-    """Rows of whole vectors the TMA unit; others threads, or a rung that has no such stores is given another C."""
-    a, b = matrices(n=n, k=8, dtype=torch.bfloat16)
-    out = torch.empty(8, n, dtype=torch.bfloat16)
-    assert gemm(a, b, out, stage=gemm_ref.get_stage(stage).id) is out and torch.equal(out, a @ b)
-    (plan,) = gemm.plans
-    assert plan.implementation.c_by_threads == by_threads
+    assert [plan.implementation.c_by_threads for plan in gemm.plans] == [by_threads]
 
 
 A, B = matrices()
