@@ -1,4 +1,4 @@
-"""Where kernels can be run on this machine, and what a test asks for to run one."""
+"""Which kernels, forms and devices a test runs with: on the reference GPU a few, on a GPU all."""
 
 from __future__ import annotations
 
@@ -10,43 +10,83 @@ from pathlib import Path
 
 import pytest
 import torch
-from filelock import FileLock  # torch brings it along
+from filelock import FileLock  # torch depends on it
 
 import gemm_ref
 from experiments.records.contenders import gemm_of
 from gemm_ref.build import share_cache_with_triton
+from tests.matrices import cover
 
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)  # the reference GPU, and a real one
+NEED_GPU = pytest.StashKey[int]()  # how many tests were left out because they need a GPU
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--all-forms",
+        action="store_true",
+        help="on the reference GPU run every kernel in every test, and all forms instead of a covering array: hours",
+    )
 
 
 def pytest_configure(config):
     share_cache_with_triton()
-    config.addinivalue_line(
-        "markers",
-        "reference_gpu(cuda, twins): the kernels with which a test runs on the reference GPU, whose time is short, and "
-        "where each of Triton's kernels takes seconds to compile: of those in CUDA, and of the twins in Triton and "
-        f"Gluon. Each is a sum, as in 'best + other maths', of {', '.join(SHARES)}. On a GPU every kernel runs.",
-    )
+    for marker in (
+        "gpu: the test needs a GPU",
+        f"kernels(set, cuda, where): with which kernels of the registry a test runs: one of {', '.join(SETS)}, or "
+        "in CUDA alone; and a predicate of those it is for. On a GPU, and with --all-forms, the set is everything.",
+        "forms(names, combinations, properties): the arguments `names` take those combinations that `cover` selects, "
+        "and with --all-forms each of them.",
+    ):
+        config.addinivalue_line("markers", marker)
+
+
+def pytest_generate_tests(metafunc):
+    """Parametrise by the marker `forms`."""
+    for marker in metafunc.definition.iter_markers("forms"):
+        names, combinations, *properties = marker.args
+        every = metafunc.config.getoption("all_forms")
+        metafunc.parametrize(names, combinations if every else cover(combinations, *properties), ids=str)
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what the reference GPU does not run: thousands of tests that only say so take half a minute."""
-    kept, left_out = [], []
-    for item in items:
-        (kept if _is_chosen(item) else left_out).append(item)
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = kept
+    """Leave out what needs a GPU where there is none, and the kernels that are not in a test's set.
+
+    Before any fixture is set up, and without a line for each: thousands of skipped tests take half a minute.
+    """
+    every = config.getoption("all_forms")
+    selected = [item for item in items if _is_selected(item, every)]
+    items[:] = selected if "cuda" in DEVICES else [item for item in selected if not item.get_closest_marker("gpu")]
+    config.stash[NEED_GPU] = len(selected) - len(items)
+    if hasattr(config, "workeroutput"):  # a process of pytest-xdist
+        config.workeroutput["need_gpu"] = config.stash[NEED_GPU]
 
 
-def _is_chosen(item) -> bool:
-    chosen = item.callspec.params if hasattr(item, "callspec") else {}
-    if chosen.get("device") != "cpu" or "implementation" not in chosen:
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Take over the count of pytest-xdist's processes, each of which has collected the same tests."""
+    if hasattr(node, "workeroutput"):
+        node.config.stash[NEED_GPU] = node.workeroutput.get("need_gpu", 0)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if count := config.stash.get(NEED_GPU, 0):
+        terminalreporter.write_line(f"{count} tests need a GPU and were left out")
+
+
+def _is_selected(item, every: bool) -> bool:
+    arguments = item.callspec.params if hasattr(item, "callspec") else {}
+    if "implementation" not in arguments:
         return True
-    marker = item.get_closest_marker("reference_gpu")
+    kernel, marker = arguments["implementation"], item.get_closest_marker("kernels")
     if marker is None:
-        raise pytest.UsageError(f"{item.nodeid}: which kernels run without a GPU? @pytest.mark.reference_gpu says it")
-    kernel = chosen["implementation"]
-    return _first_with_its_program(kernel) == kernel and is_in(kernel, **marker.kwargs)
+        raise pytest.UsageError(f"{item.nodeid}: which kernels? @pytest.mark.kernels(set) says it")
+    if not marker.kwargs.get("where", lambda _: True)(kernel):
+        return False
+    if arguments.get("device") == "cuda":
+        return True
+    name = "everything" if every else marker.kwargs.get(kernel.backend, *marker.args)
+    return name is not None and _first_with_its_program(kernel) == kernel and SETS[name](kernel)
 
 
 def pytest_collection_finish():
@@ -63,32 +103,39 @@ def pytest_sessionfinish():
 _ALL = gemm_ref.implementations()
 
 
-def _is_best(kernel: gemm_ref.Implementation) -> bool:
+def is_best(kernel: gemm_ref.Implementation) -> bool:
+    """Whether it is the rung's best variant in its dialect."""
     return kernel.variant == kernel.stage.find_variant("default", kernel.dialect)
 
 
-def _is_in_first_math(kernel: gemm_ref.Implementation) -> bool:
-    return kernel.math == kernel.stage.maths[0]
+def is_first(kernel: gemm_ref.Implementation) -> bool:
+    """Whether it is the best variant, in the first compute type of its rung."""
+    return is_best(kernel) and kernel.math == kernel.stage.maths[0]
 
 
-# A variant is another shape and a math mode another element: not every pair of them is tried. bf16 stands for both
-# 16-bit modes, so fp16 is a share of its own.
-SHARES = {
-    "best": lambda kernel: _is_best(kernel) and _is_in_first_math(kernel),
-    "best in tensor cores": lambda kernel: SHARES["best"](kernel) and kernel.math != "fp32",
-    "other variants": lambda kernel: not _is_best(kernel) and _is_in_first_math(kernel),
-    "other maths": lambda kernel: _is_best(kernel) and not _is_in_first_math(kernel) and kernel.math != "fp16",
-    "fp16": lambda kernel: _is_best(kernel) and kernel.math == "fp16",
-    "fp8": lambda kernel: _is_best(kernel) and kernel.math == "fp8",
-    "first in fp8": lambda kernel: SHARES["fp8"](kernel) and kernel.stage is gemm_ref.stages_in("fp8")[0],
-    "none": lambda kernel: False,
-}
+def is_smoke(kernel: gemm_ref.Implementation) -> bool:
+    """Whether no rung below takes the same way from a call to its launch in this dialect."""
+
+    def way(stage: gemm_ref.Rung) -> tuple:
+        math = gemm_ref.MATHS[stage.maths[0]]
+        return bool(stage.tma), bool(stage.tiles), bool(stage.second_kernel), math.dtype, math.parts
+
+    rungs = [rung for rung in gemm_ref.STAGES.values() if kernel.dialect in rung.dialects]
+    return is_first(kernel) and kernel.stage is next(rung for rung in rungs if way(rung) == way(kernel.stage))
 
 
-def is_in(kernel: gemm_ref.Implementation, *, cuda: str, twins: str) -> bool:
-    """Whether a kernel is in the shares that a `reference_gpu` marker names, as in "best + other maths"."""
-    named = (cuda if kernel.backend == "cuda" else twins).split(" + ")
-    return any(SHARES[share](kernel) for share in named)
+def is_each_rung(kernel: gemm_ref.Implementation) -> bool:
+    """Whether it is a rung's best variant, in any compute type (bf16 stands for fp16), or in CUDA another variant.
+
+    nvcc takes half a second for a kernel, Triton up to three. A variant is another shape, and a compute type another
+    element: not every pair of them is tried.
+    """
+    if kernel.dialect == "cuda":
+        return is_best(kernel) or kernel.math == kernel.stage.maths[0]
+    return is_best(kernel) and kernel.math != "fp16"
+
+
+SETS = {"smoke": is_smoke, "each_rung": is_each_rung, "everything": lambda _: True}
 
 
 @pytest.fixture(params=_ALL, ids=str, scope="session")  # so that all tests of a kernel come one after the other

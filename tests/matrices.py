@@ -1,26 +1,41 @@
-"""What kernels are tried with: which combinations, numbers at other places in memory, and numbers that parts lose."""
+"""What kernels are tried with: combinations of factors, operands stored in several ways, numbers that parts lose."""
 
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from math import prod
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 
+T = TypeVar("T")
 
-def in_turn(*axes: Sequence) -> list[tuple]:
-    """Combinations in which every value of each axis occurs, as few as the longest axis has values.
 
-    For axes that a kernel's source does not tell apart by one another, such as its tile and its math mode, where each
-    combination is compiled anew. With EVERY=1 in the environment, and on a GPU, all combinations.
+def cover(combinations: Sequence[T], properties: Callable[[T], Sequence[Hashable]] = lambda x: x) -> list[T]:
+    """A covering array: a few of the combinations that have every property that any of them has.
+
+    `properties` returns as many for each combination, and the places tell them apart. Of the `pairs` of its factors it
+    makes all-pairs testing; of the factors themselves, each value once. What is no combination needs no constraint.
+    Greedy and deterministic: the next is the combination with the most properties that are missing, of several the one
+    whose properties are rarest so far, of those the first.
     """
-    if os.environ.get("EVERY") or torch.cuda.is_available():
-        return list(itertools.product(*axes))
-    return [tuple(axis[number % len(axis)] for axis in axes) for number in range(max(map(len, axes)))]
+    numbers: dict[Hashable, int] = {}
+    rows = [[numbers.setdefault(x, len(numbers)) for x in enumerate(properties(each))] for each in combinations]
+    has, counts, selected = np.array(rows), np.zeros(len(numbers), np.int32), []
+    while not counts.all():
+        seen = counts[has]
+        best = int(((seen == 0).sum(axis=1) * len(combinations) * len(numbers) - seen.sum(axis=1)).argmax())
+        selected.append(combinations[best])
+        counts[has[best]] += 1
+    return selected
+
+
+def pairs(*factors: Hashable) -> list[tuple[Hashable, Hashable]]:
+    """All pairs of factors, as properties for `cover`."""
+    return list(itertools.combinations(factors, 2))
 
 
 def sparse(folder: Path, dtype: torch.dtype, *shape: int) -> torch.Tensor:

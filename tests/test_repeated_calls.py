@@ -1,4 +1,4 @@
-"""On a GPU, a call that is like one before it goes by that one's plan: it is right whatever has changed in between."""
+"""On a GPU, a call that is like one before it uses that one's plan: it is right whatever has changed in between."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from gemm_ref import MATHS, Problem, make_inputs
 from gemm_ref.call import execute
 from tests.matrices import by_columns, in_wider, shifted, with_gaps
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+# A plan is made and kept by what is common to all rungs: a kernel for each way from a call to its launch will do.
+pytestmark = [pytest.mark.gpu, pytest.mark.kernels("smoke")]
 SIZES = (150, 272, 208)  # partial tiles, and rows that are whole vectors
 
 
@@ -62,7 +63,8 @@ def test_a_graph_is_captured_and_replayed(gemm, operands):
         assert seed or torch.equal(c, expected)
 
 
-def test_streams_share_no_room(gemm, operands, implementation):
+@pytest.mark.kernels("each_rung", where=lambda kernel: kernel.stage.second_kernel or kernel.stage.tiles)
+def test_streams_share_no_partial_sums(gemm, operands, implementation):
     """Calls of one plan on two streams at a time: partial sums of one are not those of the other."""
     deep = Problem(128, 128, 4096 if implementation.math != "fp8" else 512, implementation.math)
     pairs = [make_inputs(deep, "integers", seed, "cuda") for seed in range(2)]
@@ -95,9 +97,8 @@ def test_threads_share_a_plan(gemm, operands):
     assert found == [True] * len(found)
 
 
-def test_scales_are_those_of_each_call(gemm, operands, implementation):
-    if implementation.math != "fp8":
-        pytest.skip("scales are for fp8")
+@pytest.mark.kernels("each_rung", where=lambda kernel: kernel.math == "fp8")
+def test_scales_are_those_of_each_call(gemm, operands):
     a, b = operands(0)
     for one, two in ((2.0, 4.0), (0.5, 1.0), (None, 8.0), (0.25, None), (None, None), (2.0, 4.0)):
         scale_a, scale_b = (None if x is None else torch.tensor([x], device="cuda") for x in (one, two))
@@ -117,9 +118,8 @@ def test_out_on_an_operand_is_refused_again(gemm, operands, implementation):
             gemm(on_a, b, out=apart)
 
 
+@pytest.mark.kernels("smoke", where=lambda kernel: kernel.stage.number == 1 and kernel.dialect == "cuda")
 def test_more_shapes_than_plans_are_kept(implementation, gemm):
-    if implementation.stage.id != "s02_coalesced" or implementation.dialect != "cuda":
-        pytest.skip("one kernel shows it")
     for _ in range(2):
         for m in range(1, execute.MOST_PLANS + 10):
             a, b = torch.ones(m, 3, device="cuda"), torch.ones(3, 2, device="cuda")

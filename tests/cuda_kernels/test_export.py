@@ -61,7 +61,7 @@ def test_an_export_links_with_nothing_but_cuda(stage, tmp_path):
     assert done.returncode == 2 and done.stderr.startswith("a GPU: "), done.stderr
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.gpu
 @pytest.mark.parametrize("layout", B_LAYOUTS)
 @pytest.mark.parametrize("item", EXPORTED, ids=str)
 def test_an_export_is_right(item, layout, tmp_path):

@@ -49,7 +49,7 @@ def test_cublas_says_where_it_runs():
         cublas(torch.ones(2, 2), torch.ones(2, 2))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="cuBLAS needs a GPU")
+@pytest.mark.gpu
 def test_cublas_is_ieee_even_where_tf32_is_allowed():
     a, b = gemm_ref.make_inputs(gemm_ref.Problem(256, 256, 256), "one_hot", device="cuda")
     before = torch.get_float32_matmul_precision()

@@ -265,7 +265,7 @@ def test_operands_cut_to_tf32_pass_as_tf32():
     assert not gemm_ref.MATHS["tf32"].is_exact("one_hot") and gemm_ref.MATHS["tf32"].is_exact("integers")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="is about the oracle that a GPU computes itself")
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", ["product", "scale"])
 def test_a_large_oracle_on_the_gpu_is_the_cpus(name, monkeypatch):
     monkeypatch.setattr("gemm_ref.reference._CPU_MOST_PRODUCTS", 0)

@@ -172,13 +172,11 @@ def test_the_sgemm_compiles(tmp_path):
 
 
 def _here(item) -> str | None:
-    if not torch.cuda.is_available():
-        return "there is no GPU here"
-    return item.refusal(torch.cuda.get_device_capability())
+    return item.refusal(torch.cuda.get_device_capability()) if torch.cuda.is_available() else None
 
 
 ON_GPU = [
-    pytest.param(item, math, marks=pytest.mark.skipif(bool(_here(item)), reason=_here(item) or ""))
+    pytest.param(item, math, marks=[pytest.mark.gpu, pytest.mark.skipif(bool(_here(item)), reason=_here(item) or "")])
     for item in BASELINES.values()
     if item.backend == "cutlass"
     for math in item.maths

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from gemm_ref.sass import patch, tools
 from gemm_ref.sass.listing import parse
 from gemm_ref.sass.patch import RZ, SIZE, TWO, Operands
 from gemm_ref.sass.sections import code_places
-from tests.matrices import in_turn
 
 ARCHITECTURES = [(8, 0), (9, 0)]
 
@@ -24,7 +24,7 @@ def any_operands(name: str, registers: list[int], chance: random.Random) -> Oper
     return Operands(d, a, b, RZ if name in TWO else c, kept)
 
 
-@pytest.mark.parametrize(("name", "capability"), in_turn(["FFMA", "FADD", "HFMA2", "LOP3"], ARCHITECTURES))
+@pytest.mark.forms("name, capability", list(product(["FFMA", "FADD", "HFMA2", "LOP3"], ARCHITECTURES)))
 def test_the_disassembler_reads_the_registers_that_were_asked_for(name, capability):
     """Fields of registers have the same bits from 8.0 to 9.0, so the operations alternate between architectures."""
     code = patched.compiled(name, capability)

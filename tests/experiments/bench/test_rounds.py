@@ -12,7 +12,7 @@ from experiments.bench.rounds import RoundPlan
 from experiments.bench.telemetry import Sample, Telemetry, summarize
 from tests.experiments.fixtures import raising
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="times with CUDA events: needs a GPU")
+needs_gpu = pytest.mark.gpu
 
 
 def rounds_of(ran, width):

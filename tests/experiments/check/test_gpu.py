@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from rich.console import Console
 
 import gemm_ref
@@ -97,7 +96,7 @@ def test_a_kernel_that_is_brought_runs_on_any_gpu(kernel):
     assert own.refusal((7, 0)) is None and own.is_default
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="runs the kernel on a GPU")
+@pytest.mark.gpu
 def test_it_runs_on_a_gpu(kernel):
     subject, problem = kernel(SOUND), gemm_ref.Problem(33, 65, 70)
     a, b = gemm_ref.make_inputs(problem, "integers", device="cuda")

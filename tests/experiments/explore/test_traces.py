@@ -17,6 +17,7 @@ from gemm_ref.compute import EMULATED, MATHS
 from gemm_ref.inputs import aligned, make_inputs
 from gemm_ref.operands.split import Split, split_operands
 from gemm_ref.ptx.text.dtypes import per_lane
+from tests.conftest import is_first
 
 MOST_BYTES = 60_000
 TRITON = tuple(int(part) for part in importlib.metadata.version("triton").split(".")[:2])
@@ -32,13 +33,12 @@ def traced(implementation):
     return trace
 
 
-def kernels(**shares):
-    """For tests that take kernels of the registry: they trace on the reference GPU alone."""
+def is_traced(implementation) -> bool:
+    """Whether a test traces the kernel: those of twins on CUDA cores would be compiled for it alone."""
+    return is_first(implementation) and (implementation.dialect == "cuda" or implementation.math != "fp32")
 
-    def mark(test):
-        return pytest.mark.parametrize("device", ["cpu"])(pytest.mark.reference_gpu(**shares)(test))
 
-    return mark
+of_each_rung = pytest.mark.kernels("each_rung", where=is_traced)
 
 
 def run(implementation, *observers):
@@ -52,8 +52,8 @@ def run(implementation, *observers):
     return *(x.parts.flatten(0, 1) if isinstance(x, Split) else x for x in (a, b)), c
 
 
-@kernels(cuda="best", twins="best in tensor cores")
-def test_every_rung_has_a_trace(implementation, device):
+@of_each_rung
+def test_every_rung_has_a_trace(implementation):
     trace = traced(implementation)
     text = to_json(trace)
     assert len(text) <= MOST_BYTES
@@ -148,8 +148,8 @@ def addresses_of(trace, number):
     return np.where(pattern == NOWHERE, NOWHERE, trace.steps.base[number] + pattern)
 
 
-@kernels(cuda="best", twins="best in tensor cores")
-def test_another_run_reads_and_counts_what_the_trace_says(implementation, device):
+@of_each_rung
+def test_another_run_reads_and_counts_what_the_trace_says(implementation):
     trace = traced(implementation)
     loads, counter = Loads(trace.block), ptx.Counter()
     a, b, _ = run(implementation, loads, counter)
@@ -209,8 +209,8 @@ class Poison(ptx.Observer):
                     machine.registers[slot][lane[0]] = MAGIC
 
 
-@kernels(cuda="best", twins="best in tensor cores")
-def test_owners_are_those_whose_registers_reach_the_element(implementation, device):
+@of_each_rung
+def test_owners_are_those_whose_registers_reach_the_element(implementation):
     trace = traced(implementation)
     operations = [trace.operations[number] for number in trace.steps.operation]
     thread = int(trace.owners[trace.owners.shape[0] // 3, trace.owners.shape[1] // 5])

@@ -11,6 +11,7 @@ import torch
 import gemm_ref
 from gemm_ref import Launch, ptx
 from gemm_ref.ptx.detect.finding import APART, EARLY, ENDED, KINDS, MISSED, MIXED, RACE, SKIPPED, TWICE, UNWRITTEN
+from tests.conftest import is_best
 from tests.ptx.harness import compiled, run_kernel, words
 
 SOURCE = Path(__file__).with_name("faults.cu")
@@ -97,11 +98,9 @@ def test_its_twin_without_the_fault_is_not_reported(kernel):
     assert run(kernel, 0).findings == ()
 
 
-@pytest.mark.reference_gpu(cuda="best + other maths", twins="best")
-def test_no_rung_has_a_fault(implementation, gemm, device):
+@pytest.mark.kernels("each_rung", where=is_best)
+def test_no_rung_has_a_fault(implementation, gemm):
     """One past a tile, partial tiles, and more slices than there are buffers for."""
-    if device != "cpu":
-        pytest.skip("detectors watch the reference GPU")
     math, config, depth = implementation.math, implementation.config, 81
     if math != "fp32":
         block_k = config.BLOCK_K or config.depth(gemm_ref.MATHS[math].dtype.itemsize)

@@ -76,7 +76,7 @@ def test_what_is_lost_is_allowed(math, form):
     assert 1.8 * lost <= MATHS[math].sum_eps
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.gpu
 @pytest.mark.parametrize("dots", DOTS, ids=str)
 def test_this_gpu_adds_so_too(dots):
     if refusal := dots.kernel.refusal(torch.cuda.get_device_capability()):

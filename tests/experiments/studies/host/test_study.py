@@ -73,7 +73,7 @@ def test_the_plot_shows_every_rung_and_torch(draw_pictures, tmp_path):
     assert draw_pictures("host", nothing, tmp_path / "nothing") == {}
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.gpu
 def test_on_a_gpu_every_contender_is_timed(monkeypatch):
     monkeypatch.setattr(host, "ROUNDS", 3)
     request = Request("cuda", problems=(Problem(64, 64, 64),))

@@ -159,7 +159,7 @@ def test_bytes_that_are_no_cubin_are_refused():
         tools.disassemble(b"no machine code")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.gpu
 @pytest.mark.parametrize("item", implementations(("cuda",)), ids=str)
 def test_the_driver_counts_the_same_blocks(item: Implementation):
     """cuOccupancyMaxActiveBlocksPerMultiprocessor, of the same cubin."""

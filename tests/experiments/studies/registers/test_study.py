@@ -106,7 +106,7 @@ def test_a_wrong_register_fails_and_is_not_timed(monkeypatch):
     assert re.fullmatch(r"\d+ of 18432 registers do not hold what they should", values["detail"])
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.gpu
 @pytest.mark.parametrize("loop", LOOPS[::20], ids=str)
 def test_on_a_gpu_a_loop_computes_what_its_registers_say(loop):
     row = registers._loop_row(loop, "cuda")

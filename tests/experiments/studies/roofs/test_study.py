@@ -29,7 +29,7 @@ from tests.experiments.fixtures import H200, NoBars
 SMALL = Machine("cpu", multiprocessors=2, l2_bytes=1 << 20, memory_bytes=1 << 20)
 
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+needs_gpu = pytest.mark.gpu
 
 
 # --- the micro-kernels ----------------------------------------------------------------------------------------

@@ -1,8 +1,11 @@
-"""s20 in CUDA: the bits of the model, lines that parts do not hold, and operands that are in parts already."""
+"""s20 in every dialect: the bits of the model, lines that parts do not hold, and operands that are in parts already."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from itertools import product
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -10,15 +13,53 @@ import torch
 import cuda_kernels
 import gemm_ref
 from cuda_kernels import source
-from experiments.records.contenders import with_blocks
-from experiments.studies.shared.chains import CHAINS
-from gemm_ref import B_LAYOUTS, EMULATED, Problem, make_inputs, ptx
-from gemm_ref.choice.work import cluster_size, count_tiles
+from experiments.studies.shared.chains import CHAINS, chain_of
+from gemm_ref import B_LAYOUTS, EMULATED, Implementation, Problem, make_inputs, ptx
+from gemm_ref.choice.work import count_tiles
 from gemm_ref.sass import tools
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
+from tests.forms import load
+from tests.matrices import pairs
 
 RUNG = gemm_ref.get_stage("s20")
 INF, NAN = float("inf"), float("nan")
+COLUMNS = {"unit": 140, "threads": 133}  # who stores C: the TMA unit needs rows of whole vectors
+
+
+class Form(NamedTuple):
+    """What the kernel is compiled for, and how the tiles of C are scheduled."""
+
+    dialect: str
+    tile: str
+    math: str
+    layout: str
+    stores: str
+    schedule: str
+
+    def __str__(self) -> str:
+        return "-".join(self)
+
+    @property
+    def item(self) -> Implementation:
+        return Implementation(RUNG, self.tile, self.dialect, self.math, self.layout)
+
+    @property
+    def properties(self) -> list:
+        """Each tile, and each pair of the values of two factors, of which a tile is two."""
+        config = self.item.config
+        factors = config.TRANSPOSE_C, config.CLUSTER_M, *self[2:]
+        return [(self.dialect, each) for each in (self.tile, *pairs(*factors))]
+
+
+def all_forms() -> list[Form]:
+    forms = []
+    for dialect in RUNG.dialects:
+        tiles = RUNG.tiles.get(dialect, RUNG.variants_in(dialect))
+        stores = COLUMNS if dialect in RUNG.tma.c_by_threads else ["unit"]
+        schedules = ["whole", "shared"] if dialect in RUNG.tiles else ["whole"]
+        rest = product(reversed(tiles), EMULATED, B_LAYOUTS, stores, schedules)
+        forms += [Form(dialect, *each) for each in rest]
+    return forms
 
 
 def same(c: torch.Tensor, want: torch.Tensor) -> bool:
@@ -26,31 +67,35 @@ def same(c: torch.Tensor, want: torch.Tensor) -> bool:
     return torch.equal(c.isnan(), want.isnan()) and torch.equal(c.nan_to_num(nan=0.0), want.nan_to_num(nan=0.0))
 
 
-@pytest.mark.parametrize(("number", "tile"), list(enumerate(RUNG.tiles["cuda"])))
-def test_the_bits_are_the_models(number, tile):
-    """Of each tile, with more slices than stages; modes in turn, and who stores C: threads or the TMA unit."""
-    math, layout = EMULATED[number % 2], B_LAYOUTS[number // 2 % 2]
-    item = gemm_ref.Implementation(RUNG, tile, "cuda", math, layout)
-    problem = Problem(70, 133 - number // 4 % 2, 259, math, layout)
-    a, b = make_inputs(problem, "normal", seed=5)
-    down, right, _ = count_tiles(item.config, problem)
-    with ptx.watched(detectors := ptx.Detectors()):
-        c = with_blocks(item, down * right * cluster_size(item.config)).load()(a, b)
-    assert not detectors.findings
-    assert same(c, CHAINS[math][0].product(a, b, math))
+@pytest.mark.forms("form", all_forms(), lambda form: form.properties)
+def test_the_bits_are_the_models(form):
+    """Lines that parts do not hold are added in fp32, in one tile and not in its neighbours; with the NaN of SGEMM.
 
-
-@pytest.mark.parametrize(("tile", "blocks"), [("tile64", 4), ("swapped64x16", 3)])
-def test_shares_of_tiles(tile, blocks):
-    """Tiles of which several blocks have a share each, with a row that is wide."""
-    a, b = make_inputs(Problem(70, 40, 130, "fp16x3"), "normal", seed=5)
-    a[3, 1] = INF
+    The tiles are past both edges; the numbers are of one sign, so that each sum that is rounded shows. Where tiles are
+    shared, the sums of the shares are added in another order: within the error of fp32.
+    """
+    problem = Problem(70, COLUMNS[form.stores], 202, form.math, form.layout)
+    a, b = (x.abs() for x in make_inputs(problem))
+    a[3, 1], a[66] = INF, a[66] * torch.logspace(-30, 8, problem.k)
+    b[7, 100], b[:, 5] = NAN, b[:, 5] * 1e-33
+    chain = chain_of(form.math, form.dialect)
+    want = chain.product(a, b, form.math)
+    assert not same(want, replace(chain, promote=256).product(a, b, form.math))  # what fused additions would give
+    tiles_m, tiles_n, _ = count_tiles(form.item.config, problem)
+    clusters = (3 if form.schedule == "shared" else tiles_m * tiles_n) if form.dialect in RUNG.tiles else None
     with ptx.watched(detectors := ptx.Detectors()):
-        c = with_blocks(gemm_ref.Implementation(RUNG, tile, "cuda", "fp16x3"), blocks).load()(a, b)
+        c = load(form.item, clusters)(a, b)
     assert not detectors.findings
-    assert same(c[3], CHAINS["fp16x3"][0].product(a, b, "fp16x3")[3])  # as SGEMM, one product after another
-    rest = [row for row in range(70) if row != 3]
-    assert gemm_ref.check(c[rest], a[rest], b, math="fp16x3").rel_error < 3e-7
+    if form.schedule == "whole":
+        assert same(c, want)
+        return
+    assert same(c[[3, 66]], want[[3, 66]]) and same(c[:, [5, 100]], want[:, [5, 100]])
+    rows, columns = (
+        torch.tensor([i for i in range(size) if i not in wide])
+        for size, wide in ((problem.m, (3, 66)), (problem.n, (5, 100)))
+    )
+    a, b, c = a[rows], b[:, columns], c[rows][:, columns]
+    assert gemm_ref.check(c, a, b, math=form.math).rel_error < 3e-7
 
 
 @pytest.mark.parametrize("math", EMULATED)
@@ -66,9 +111,9 @@ def test_lines_that_parts_do_not_hold(math):
     assert report.widened and report.wide == [(rows, [7])]
     assert same(c, CHAINS[math][0].product(a, b, math))
     assert repr(report) == f"RangeReport(wide=[({rows}, [7])])"
-    said = ("in fp32, or math='bf16x6', .*" if math == "fp16x3" else "in fp32") + "$"
-    said = rf"{math} does not hold rows {rows[0]}, .* of a and columns 7 of b \(.*{said}"
-    with pytest.raises(gemm_ref.OutOfRange, match=said):
+    message = ("in fp32, or math='bf16x6', .*" if math == "fp16x3" else "in fp32") + "$"
+    message = rf"{math} does not hold rows {rows[0]}, .* of a and columns 7 of b \(.*{message}"
+    with pytest.raises(gemm_ref.OutOfRange, match=message):
         cuda_kernels.gemm(a, b, stage="s20", math=math, on_range="raise")
 
 
