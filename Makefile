@@ -38,7 +38,7 @@ test: $(READY) ## pass the tests
 	$(PYTEST)
 
 test-all: $(READY) ## pass the tests in all forms of the kernels, and report every mutant of every rung (CI runs this weekly)
-	EVERY=1 $(PYTEST)
+	$(PYTEST) --all-forms
 	OMP_NUM_THREADS=1 $(PY) -m tests.mutation.mutants --jobs $$($(PY) -c "import os; print(os.cpu_count())")
 
 lint: $(READY) ## check style, types, format and names: ruff, mypy, clang-format, tests/words.py

@@ -36,7 +36,7 @@ def is_fp8(kernel) -> bool:
 
 
 def reads_b_both_ways(kernel) -> bool:
-    """Whether the kernel reads B in both layouts; of s19 and s20, tests/test_forms.py has each layout."""
+    """Whether the kernel reads B in both layouts; of s19 and s20, tests/forms/test_forms.py has each layout."""
     return len(kernel.stage.reads_b(kernel.math, kernel.dialect)) > 1 and not kernel.stage.tiles
 
 

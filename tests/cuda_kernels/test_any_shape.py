@@ -15,7 +15,7 @@ from gemm_ref import Implementation, Problem, choice, make_inputs, ptx
 from gemm_ref.call import Plan
 from gemm_ref.operands import with_tma_rows
 from gemm_ref.operands.copy_layout import copy_all
-from tests.forms import RUNG, Form, any_shape, in_phases, load
+from tests.forms.forms import RUNG, Form, any_shape, in_phases, load
 
 MODES = [(math, layout) for math in RUNG.maths for layout in RUNG.reads_b(math, "cuda")]
 

@@ -1,4 +1,4 @@
-"""Epilogues in every dialect: edges, aliases and activations. tests/test_forms.py has them in every tile."""
+"""Epilogues in every dialect: edges, aliases and activations. tests/forms/test_forms.py has them in every tile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cuda_kernels import source
 from cuda_kernels.mutants import cuda_mutants
 from gemm_ref import Problem, make_inputs, ptx
 from gemm_ref.epilogue import ACTIVATIONS, EXACT, Extras, apply
-from tests.forms import FULL, RUNG, any_shape, check_exactly, extras_of, load
+from tests.forms.forms import FULL, RUNG, any_shape, check_exactly, extras_of, load
 
 SMALL = "swapped64x32"  # a tile that every dialect has
 

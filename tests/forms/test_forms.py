@@ -10,7 +10,7 @@ import pytest
 import gemm_ref
 from gemm_ref import Implementation, Problem, make_inputs
 from gemm_ref.choice import FLOATS
-from tests.forms import EPILOGUES, all_forms, check_exactly, in_phases, load
+from tests.forms.forms import EPILOGUES, all_forms, check_exactly, in_phases, load
 
 BANKS = gemm_ref.get_stage("s14")
 TILES = [(dialect, tile) for dialect, tiles in BANKS.tiles.items() for tile in tiles if not tile.endswith(FLOATS)]

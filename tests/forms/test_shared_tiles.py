@@ -10,7 +10,7 @@ import gemm_ref
 from gemm_ref import Implementation, Problem, make_inputs, operands, ptx
 from gemm_ref.call import Plan, layout
 from gemm_ref.call.choose import select_tile
-from tests.forms import RUNG, any_shape, check_exactly, load
+from tests.forms.forms import RUNG, any_shape, check_exactly, load
 
 BANKS = gemm_ref.get_stage("s14")
 TILES = [("cuda", "pair128x64"), ("cuda", "swapped64x16"), ("triton", "swapped64x16"), ("gluon", "swapped64x16")]

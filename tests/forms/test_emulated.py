@@ -18,7 +18,7 @@ from gemm_ref import B_LAYOUTS, EMULATED, Implementation, Problem, make_inputs, 
 from gemm_ref.choice.work import count_tiles
 from gemm_ref.sass import tools
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
-from tests.forms import load
+from tests.forms.forms import load
 from tests.matrices import pairs
 
 RUNG = gemm_ref.get_stage("s20")
