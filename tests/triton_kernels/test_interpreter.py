@@ -56,9 +56,9 @@ def verdicts() -> dict[str, list[str]]:
     return json.loads(child.stdout)
 
 
-@pytest.mark.parametrize("implementation", RUNGS, ids=str)
-def test_interpreter_agrees_with_the_oracle(implementation, verdicts):
-    assert verdicts[str(implementation)] == [""] * len(CASES)
+@pytest.mark.parametrize("item", RUNGS, ids=str)
+def test_interpreter_agrees_with_the_oracle(item, verdicts):
+    assert verdicts[str(item)] == [""] * len(CASES)
 
 
 def _verdict(implementation, size: str, kind: str) -> str:
