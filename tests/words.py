@@ -1,6 +1,7 @@
 """Words that no name begins with, each with the field's terms; `python -m tests.words` lists the names that do.
 
-The names of modules, classes, functions and fields are checked, because readers meet them far from their definition.
+The names of modules, classes, functions and fields are checked, because readers meet them far from their definition; in
+CUDA all identifiers are.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ BANNED = {
 }
 
 
-# Columns of published CSVs and of files in that form, which keep their names.
-COLUMNS = {"own_lines", "own_tokens", "chosen", "dealt"}
+# Columns of published CSVs and of files in that form, and a kernel that they name, which keep their names.
+COLUMNS = {"own_lines", "own_tokens", "chosen", "dealt", "lay_out"}
 
 
 def banned(name: str) -> str:
@@ -72,13 +73,21 @@ def names(path: Path) -> Iterator[tuple[int, str]]:
             yield from ((each.lineno, each.target.id) for each in fields if isinstance(each.target, ast.Name))
 
 
+def cuda_names(path: Path) -> Iterator[tuple[int, str]]:
+    """Yields (line, identifier) of a CUDA file, without comments and strings."""
+    for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        code = re.sub(r'"(\\.|[^"\\])*"', "", text).partition("//")[0]
+        yield from ((line, name) for name in re.findall(r"[A-Za-z_]\w*", code))
+
+
 def violations() -> list[str]:
     """Returns each name that begins with a banned word, with its place and the terms to choose from."""
-    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    python = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    cuda = [path for package in ("gemm_ref", "cuda_kernels") for path in sorted((ROOT / package).rglob("*.cu*"))]
     return [
         f"{path.relative_to(ROOT)}:{line}: {name}: for '{word}' say {BANNED[word]}"
-        for path in paths
-        for line, name in names(path)
+        for path in (*python, *cuda)
+        for line, name in (names if path.suffix == ".py" else cuda_names)(path)
         if (word := banned(name))
     ]
 

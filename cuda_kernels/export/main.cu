@@ -78,17 +78,17 @@ struct SplitOperand {
 static CUtensorMap encode(const Map& map, void* address) {
     decltype(&cuTensorMapEncodeTiled) encoder = nullptr;
     void** const place = reinterpret_cast<void**>(&encoder);
-    cudaDriverEntryPointQueryResult found;
+    cudaDriverEntryPointQueryResult status;
 #if CUDART_VERSION >= 12050
-    require(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", place, 12000, cudaEnableDefault, &found),
+    require(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", place, 12000, cudaEnableDefault, &status),
             "driver");
 #else
-    require(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", place, cudaEnableDefault, &found), "driver");
+    require(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", place, cudaEnableDefault, &status), "driver");
 #endif
     CUtensorMap encoded;
     const cuuint64_t sizes[2] = {map.columns, map.rows}, steps[1] = {map.row_bytes};
     const cuuint32_t box[2] = {map.box_columns, map.box_rows}, strides[2] = {1, 1};
-    if (found != cudaDriverEntryPointSuccess ||
+    if (status != cudaDriverEntryPointSuccess ||
         encoder(&encoded, static_cast<CUtensorMapDataType>(map.element_type), 2, address, sizes, steps, box, strides,
                 CU_TENSOR_MAP_INTERLEAVE_NONE, static_cast<CUtensorMapSwizzle>(map.swizzle),
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS) {

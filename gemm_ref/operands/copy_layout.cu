@@ -1,9 +1,9 @@
-// Copies of one or two matrices on the GPU, in one launch, to rows that are 16 bytes apart or a multiple of that: from rows
-// that begin anywhere, or from columns.
+// Copies one or two matrices in one launch, from rows of any alignment or from columns, to rows that are a multiple of
+// 16 bytes apart.
 //
-// A vector of 16 bytes that begins anywhere is shifted out of the two whole ones that it lies in. Where the matrix is
-// stored by columns, a block turns a tile of it round in shared memory; a line of the tile is a word longer than it needs
-// to be, so that what a warp reads of it does not lie in one bank.
+// A vector of 16 bytes with any alignment is extracted from the two aligned vectors that contain it. If the matrix is
+// stored by columns, a block transposes a tile of it in shared memory; a line of the tile is padded by one word, so
+// that the lanes of a warp read from different banks.
 #include <cuda_runtime.h>
 #include <stdint.h>
 
@@ -14,22 +14,22 @@ constexpr int TILE = 64, LINE = 128;       // lines of a tile that is transposed
 struct Copy {
     const char* from;
     char* to;                      // at a multiple of 16 bytes
-    long long from_step, to_step;  // bytes from a line to the next, and from a row of the copy to the next
-    unsigned lines, elements;      // elements of a line
-    unsigned blocks, turned;
+    long long from_step, to_step;  // bytes between lines, and between rows of the copy
+    unsigned lines, elements;      // number of lines, and of elements per line
+    unsigned blocks, transposed;
 };
 
-// The vector at `from`, of which the first `bytes` are read and the others are 0; [first, end) is the matrix.
+// Returns the vector at `from`, whose first `bytes` are read and whose others are 0; the matrix is [first, end).
 __device__ __forceinline__ uint4 read_shifted(const char* from, int bytes, const char* first, const char* end) {
     uint32_t words[8] = {};
     const int shift = reinterpret_cast<size_t>(from) % VECTOR;
-    const char* const whole = from - shift;
+    const char* const aligned = from - shift;
     const bool two = shift + bytes > VECTOR;
-    if (whole >= first && whole + (two ? 2 * VECTOR : VECTOR) <= end) {
-        const uint4 low = __ldg(reinterpret_cast<const uint4*>(whole));
+    if (aligned >= first && aligned + (two ? 2 * VECTOR : VECTOR) <= end) {
+        const uint4 low = __ldg(reinterpret_cast<const uint4*>(aligned));
         words[0] = low.x, words[1] = low.y, words[2] = low.z, words[3] = low.w;
         if (two) {
-            const uint4 high = __ldg(reinterpret_cast<const uint4*>(whole) + 1);
+            const uint4 high = __ldg(reinterpret_cast<const uint4*>(aligned) + 1);
             words[4] = high.x, words[5] = high.y, words[6] = high.z, words[7] = high.w;
         }
 #pragma unroll
@@ -67,7 +67,7 @@ __device__ __forceinline__ void copy_rows(const Copy& copy, unsigned block, cons
 }
 
 template <typename T>
-__device__ __forceinline__ void turn_tile(const Copy& copy, unsigned block, const char* end) {
+__device__ __forceinline__ void transpose_tile(const Copy& copy, unsigned block, const char* end) {
     constexpr int ELEMENTS = VECTOR / sizeof(T), ACROSS = LINE / sizeof(T);
     __shared__ uint32_t tile[TILE][LINE / 4 + 1];
     const unsigned tiles = (copy.elements + ACROSS - 1) / ACROSS;
@@ -108,31 +108,32 @@ __device__ __forceinline__ void turn_tile(const Copy& copy, unsigned block, cons
     }
 }
 
-// Blocks of the first copy, and then those of the second. Their members one by one: the reference GPU takes no structs.
+// The first blocks make the first copy, the others the second. The members of both are separate parameters, because the
+// reference GPU has no parameters of struct type.
 //
-// It lets no product that is launched early start before its own end (`griddepcontrol.launch_dependents`): with that, s14
-// took 100 us instead of 65 at 1023 cubed (H200).
+// A product that is launched early starts only when this kernel has ended: if it was released before
+// (`griddepcontrol.launch_dependents`), s14 took 100 us instead of 65 at 1023 cubed (H200).
 template <typename T>
-__global__ void __launch_bounds__(THREADS) lay_out(const char* from_a, char* to_a, long long from_step_a,
-                                                   long long to_step_a, unsigned lines_a, unsigned elements_a,
-                                                   unsigned blocks_a, unsigned turned_a, const char* from_b, char* to_b,
-                                                   long long from_step_b, long long to_step_b, unsigned lines_b,
-                                                   unsigned elements_b, unsigned blocks_b, unsigned turned_b) {
-    const Copy first{from_a, to_a, from_step_a, to_step_a, lines_a, elements_a, blocks_a, turned_a};
-    const Copy second{from_b, to_b, from_step_b, to_step_b, lines_b, elements_b, blocks_b, turned_b};
+__global__ void __launch_bounds__(THREADS)
+lay_out(const char* from_a, char* to_a, long long from_step_a, long long to_step_a, unsigned lines_a,
+        unsigned elements_a, unsigned blocks_a, unsigned transposed_a, const char* from_b, char* to_b,
+        long long from_step_b, long long to_step_b, unsigned lines_b, unsigned elements_b, unsigned blocks_b,
+        unsigned transposed_b) {
+    const Copy first{from_a, to_a, from_step_a, to_step_a, lines_a, elements_a, blocks_a, transposed_a};
+    const Copy second{from_b, to_b, from_step_b, to_step_b, lines_b, elements_b, blocks_b, transposed_b};
     const bool is_first = blockIdx.x < blocks_a;
     const Copy copy = is_first ? first : second;
     const unsigned block = is_first ? blockIdx.x : blockIdx.x - blocks_a;
     const char* const end = copy.from + (copy.lines - 1) * copy.from_step + copy.elements * (long long)sizeof(T);
-    if (copy.turned) turn_tile<T>(copy, block, end);
+    if (copy.transposed) transpose_tile<T>(copy, block, end);
     else copy_rows<T>(copy, block, end);
 }
 
 extern "C" cudaError_t launch(const Copy* a, const Copy* b, int itemsize, cudaStream_t stream) {
     const auto kernel = itemsize == 1 ? lay_out<uint8_t> : itemsize == 2 ? lay_out<uint16_t> : lay_out<uint32_t>;
     kernel<<<a->blocks + b->blocks, THREADS, 0, stream>>>(
-        a->from, a->to, a->from_step, a->to_step, a->lines, a->elements, a->blocks, a->turned,  //
-        b->from, b->to, b->from_step, b->to_step, b->lines, b->elements, b->blocks, b->turned);
+        a->from, a->to, a->from_step, a->to_step, a->lines, a->elements, a->blocks, a->transposed,  //
+        b->from, b->to, b->from_step, b->to_step, b->lines, b->elements, b->blocks, b->transposed);
     return cudaGetLastError();
 }
 

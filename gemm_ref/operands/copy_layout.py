@@ -34,7 +34,7 @@ class Copy(ctypes.Structure):
         ("lines", ctypes.c_uint),
         ("elements", ctypes.c_uint),
         ("blocks", ctypes.c_uint),
-        ("turned", ctypes.c_uint),
+        ("transposed", ctypes.c_uint),
     ]
 
 

@@ -1,9 +1,9 @@
-// An fp32 matrix in parts, in one launch: each line, a row or a column, is multiplied by a power of two, and each element
-// becomes PARTS numbers of 16 bits that add up to it. split.py says what they are, and defines the constants.
+// Splits an fp32 matrix into parts in one launch: each line, a row or a column, is multiplied by a power of two, and
+// each element becomes PARTS numbers of 16 bits whose sum it is. split.py defines them and the constants.
 //
-// A block has a row, or STRIP columns; where there are few and long ones, a cluster has, each block a share of their
-// length. It is read twice: first for the largest elements, and again, from L2 where it is not too long, to split them.
-// What the parts do not hold is counted on the way.
+// A block computes a row or STRIP columns; if there are few and long ones, a cluster does, with an equal share of their
+// length per block. The matrix is read twice: first for the largest elements, and again, from L2 if it fits, to split
+// them. Elements that the parts cannot represent are counted meanwhile.
 #include <cuda_runtime.h>
 
 constexpr int WARPS = THREADS / 32, VECTOR = 4;  // floats that a thread reads at once
@@ -39,14 +39,14 @@ template <bool BY_ROWS>
 __global__ void __launch_bounds__(THREADS) split(const float* __restrict__ x, Part* __restrict__ parts,
                                                  int* __restrict__ exponents, int rows, int columns, int parts_step,
                                                  int sharers) {
-    constexpr int ACROSS = BY_ROWS ? THREADS : STRIP / VECTOR;  // threads side by side
-    constexpr int LINES = BY_ROWS ? 1 : VECTOR;                 // of a thread
-    __shared__ unsigned of_warps[WARPS][BY_ROWS ? 1 : STRIP], of_block[BY_ROWS ? 1 : STRIP];
+    constexpr int ACROSS = BY_ROWS ? THREADS : STRIP / VECTOR;  // threads along a row
+    constexpr int LINES = BY_ROWS ? 1 : VECTOR;                 // per thread
+    __shared__ unsigned warp_values[WARPS][BY_ROWS ? 1 : STRIP], block_values[BY_ROWS ? 1 : STRIP];
     const int block = blockIdx.x / sharers, rank = blockIdx.x % sharers;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, across = threadIdx.x % ACROSS;
     const bool vectors = columns % VECTOR == 0 && reinterpret_cast<size_t>(x) % 16 == 0;
 
-    const auto each = [&](auto&& use) {  // use(row, column, the vector there, with zeros past the row's end)
+    const auto for_each_vector = [&](auto&& use) {  // use(row, column, vector), 0 past the end of a row
         const int thread = rank * THREADS + threadIdx.x, threads = sharers * THREADS;
         const int down = BY_ROWS ? 0 : threads / ACROSS, right = BY_ROWS ? threads * VECTOR : 0;
         const int end = BY_ROWS ? block + 1 : rows;
@@ -68,46 +68,47 @@ __global__ void __launch_bounds__(THREADS) split(const float* __restrict__ x, Pa
             use(row, column, vector);
         }
     };
-    const auto over_line = [&](auto& mine, auto&& both) {  // what all threads have of each line
+    const auto reduce_lines = [&](auto& values, auto&& combine) {  // combines the values of all threads per line
 #pragma unroll
         for (int line = 0; line < LINES; ++line) {
 #pragma unroll
             for (int step = 16; step >= (BY_ROWS ? 1 : ACROSS); step /= 2) {
-                mine[line] = both(mine[line], __shfl_xor_sync(~0u, mine[line], step));
+                values[line] = combine(values[line], __shfl_xor_sync(~0u, values[line], step));
             }
-            if (lane < (BY_ROWS ? 1 : ACROSS)) of_warps[warp][BY_ROWS ? 0 : across * VECTOR + line] = mine[line];
+            if (lane < (BY_ROWS ? 1 : ACROSS)) warp_values[warp][BY_ROWS ? 0 : across * VECTOR + line] = values[line];
         }
         __syncthreads();  // all warps have written theirs
 #pragma unroll
         for (int line = 0; line < LINES; ++line) {
-            mine[line] = 0;
+            values[line] = 0;
             for (int other = 0; other < WARPS; ++other) {
-                mine[line] = both(mine[line], of_warps[other][BY_ROWS ? 0 : across * VECTOR + line]);
+                values[line] = combine(values[line], warp_values[other][BY_ROWS ? 0 : across * VECTOR + line]);
             }
         }
         __syncthreads();  // and read all
         if (sharers == 1) return;
 #pragma unroll
         for (int line = 0; line < LINES; ++line) {
-            if (threadIdx.x < (BY_ROWS ? 1 : ACROSS)) of_block[BY_ROWS ? 0 : across * VECTOR + line] = mine[line];
+            if (threadIdx.x < (BY_ROWS ? 1 : ACROSS)) block_values[BY_ROWS ? 0 : across * VECTOR + line] = values[line];
         }
         cluster_sync();  // all blocks have written theirs
 #pragma unroll
         for (int line = 0; line < LINES; ++line) {
-            mine[line] = 0;
+            values[line] = 0;
             for (int other = 0; other < sharers; ++other) {
-                mine[line] = both(mine[line], read_cluster(of_block[BY_ROWS ? 0 : across * VECTOR + line], other));
+                values[line] =
+                    combine(values[line], read_cluster(block_values[BY_ROWS ? 0 : across * VECTOR + line], other));
             }
         }
         cluster_sync();  // and read all
     };
 
     unsigned top[LINES] = {}, small[LINES] = {};  // bits of the largest magnitude, and small elements
-    each([&](int, int, const float (&vector)[VECTOR]) {
+    for_each_vector([&](int, int, const float (&vector)[VECTOR]) {
 #pragma unroll
         for (int i = 0; i < VECTOR; ++i) top[i % LINES] = max(top[i % LINES], bits_of_magnitude(vector[i]));
     });
-    over_line(top, [](unsigned a, unsigned b) { return max(a, b); });
+    reduce_lines(top, [](unsigned a, unsigned b) { return max(a, b); });
     bool held[LINES];
     int exponent[LINES];
 #pragma unroll
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(THREADS) split(const float* __restrict__ x, Pa
         held[line] = top[line] == 0 || (top[line] >= unsigned{LEAST_LINE + 127} << 23 && top[line] < INFINITE);
         exponent[line] = held[line] && top[line] != 0 ? TOP + 127 - static_cast<int>(top[line] >> 23) : 0;
     }
-    each([&](int row, int column, const float (&vector)[VECTOR]) {
+    for_each_vector([&](int row, int column, const float (&vector)[VECTOR]) {
         alignas(8) Part part[PARTS][VECTOR];
 #pragma unroll
         for (int i = 0; i < VECTOR; ++i) {
@@ -134,7 +135,7 @@ __global__ void __launch_bounds__(THREADS) split(const float* __restrict__ x, Pa
             *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(part[p]);
         }
     });
-    over_line(small, [](unsigned a, unsigned b) { return a + b; });
+    reduce_lines(small, [](unsigned a, unsigned b) { return a + b; });
     if (rank == 0 && threadIdx.x < (BY_ROWS ? 1 : ACROSS)) {
 #pragma unroll
         for (int line = 0; line < LINES; ++line) {
