@@ -1,6 +1,9 @@
-"""What tests of the command line share."""
+"""Fixtures that the tests of several rooms of `experiments` share."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -29,8 +32,19 @@ def invoke(monkeypatch):
 
 
 @pytest.fixture
+def example_study() -> Iterator[None]:
+    """The studies `example`, which checks products, and `needs_gpu` stand in the place of all real ones."""
+    import experiments.publish.blocks  # noqa: F401  # its tables are those of the studies at its first import
+    from experiments.records import studies
+    from tests.experiments.fixtures import studies_in
+
+    with studies_in(Path(__file__).with_name("example_study"), studies.FOLDER):
+        yield
+
+
+@pytest.fixture
 def seen(monkeypatch):
-    """(problem, timing mode, who takes part) of each time that a question asks for."""
+    """(problem, timing mode, contenders) of each call of `Bench.time`, which times nothing."""
     from experiments.bench.measure import Bench
 
     calls = []
@@ -66,7 +80,7 @@ def fake_gpu(monkeypatch):
 def draw_pictures(tmp_path):
     """`draw_pictures("ladder", rows)` saves these rows in tmp_path and returns the SVG of each picture, by name.
 
-    Without rows, the pictures of what was saved there, or in `folder`.
+    Without rows, the pictures are of what was saved there, or in `folder`.
     """
     from experiments.publish import pictures
     from experiments.publish.drawing import style

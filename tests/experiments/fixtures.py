@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -10,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 
+import experiments.studies
 from experiments import runner
 from experiments.records import store, studies
 from experiments.records.contenders import Contender, contenders
@@ -61,6 +65,28 @@ def raising(error: BaseException):
 
 
 interrupting = raising(KeyboardInterrupt())
+
+
+@contextlib.contextmanager
+def studies_in(*folders: Path) -> Iterator[None]:
+    """The only studies are those in the first folder, and their modules are imported anew from these folders."""
+    before = {name: module for name, module in sys.modules.items() if name.startswith("experiments.studies.")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(studies, "FOLDER", folders[0])
+        patch.setattr(experiments.studies, "__path__", list(map(str, folders)))
+        _forget_studies()
+        try:
+            yield
+        finally:
+            _forget_studies()
+            sys.modules.update(before)
+
+
+def _forget_studies() -> None:
+    for cached in (studies.abouts, studies.row_types, studies.captions):
+        cached.cache_clear()
+    for name in [name for name in sys.modules if name.startswith("experiments.studies.")]:
+        del sys.modules[name]
 
 
 class Entered:

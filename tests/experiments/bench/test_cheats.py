@@ -1,17 +1,17 @@
-"""What looks faster than it is: it is never timed, or its row is a failure without a time."""
+"""What looks faster than it is: it is never timed, or its row is a failure without a time. And what is not timed."""
 
 from __future__ import annotations
-
-import dataclasses
 
 import pytest
 import torch
 
-from experiments.bench import floor, measure
+from experiments.bench import eligibility, floor, measure
 from experiments.bench.measure import Bench, Setting
-from experiments.bench.rounds import RoundPlan
-from experiments.records.contenders import Contender
-from experiments.records.rows import COLD, ERROR, FAIL, GRAPH, PASS, TimedRow
+from experiments.bench.rounds import MIN_USEFUL_ROUNDS, RoundPlan
+from experiments.bench.verify import CheckResult, DeviceLost
+from experiments.records.contenders import Contender, contenders
+from experiments.records.request import Request
+from experiments.records.rows import COLD, ERROR, FAIL, GRAPH, PASS, SKIPPED, TimedRow
 from gemm_ref import Problem
 from tests.experiments.fixtures import ENVIRONMENT, H200, NoBars
 
@@ -24,14 +24,12 @@ def honest(a, b, out):
 
 
 def by_address():
-    """Hands out what it has computed from matrices at the same places."""
-    kept = {}
+    """Returns what it has computed from matrices at the same addresses."""
+    results = {}
 
     def fn(a, b, out):
         places = a.data_ptr(), b.data_ptr()
-        if places not in kept:
-            kept[places] = a @ b
-        return out.copy_(kept[places])
+        return out.copy_(results.setdefault(places, a @ b))
 
     return fn
 
@@ -49,12 +47,14 @@ def in_place():
     return fn
 
 
-def early_from(call):
-    """Does nothing from some call on."""
+def early_from(call, error=None):
+    """Does nothing from some call on, or raises the error then."""
     calls = []
 
     def fn(a, b, out):
         calls.append(out)
+        if len(calls) > call and error:
+            raise error
         return out if len(calls) > call else torch.mm(a, b, out=out)
 
     return fn
@@ -65,56 +65,57 @@ def in_fewer_bits(a, b, out):
 
 
 @pytest.fixture
-def row(monkeypatch):
-    """The row of a function that is timed on the CPU."""
+def time_all(monkeypatch):
+    """`time_all(fn, ...)`: the rows of functions that are timed on the CPU in three rounds, as they come."""
 
-    def of(fn) -> TimedRow:
-        contender = Contender("planted", "default", "cpu", "", "fp32", ("cpu",), lambda: fn)
-        with Bench(Setting("ladder", "cpu"), [contender], NoBars()) as bench:
-            (found,) = bench.time(PROBLEM)
-        return found
+    def rows(*fns):
+        monkeypatch.setattr(measure, "CPU_PLAN", RoundPlan.exactly(3))
+        pool = [Contender(fn.__name__, "default", "cpu", "", "fp32", ("cpu",), lambda fn=fn: fn) for fn in fns]
+        with Bench(Setting("ladder", "cpu"), pool, NoBars()) as bench:
+            yield from bench.time(PROBLEM)
 
-    monkeypatch.setattr(measure, "CPU_PLAN", dataclasses.replace(measure.CPU_PLAN, max_rounds=3))
-    return of
-
-
-def test_what_is_honest_is_timed(row):
-    found = row(honest)
-    assert found.status == PASS and found.median_us > 0
+    return rows
 
 
-@pytest.mark.parametrize("plant", [by_address, in_place, lambda: early_from(4), lambda: early_from(1)])
-def test_what_does_not_work_in_each_call_has_no_time(row, plant):
-    found = row(plant())
-    assert found.status == FAIL and found.median_us is None and found.tflops is None
+@pytest.mark.parametrize(
+    ("plant", "said"),
+    [
+        (by_address, "right until it was timed, then, with -A in the place of A"),
+        (in_place, ""),
+        (lambda: early_from(4), "-A"),
+        (lambda: early_from(1), "normal"),  # the second check
+        (lambda: in_fewer_bits, "one_hot"),
+    ],
+)
+def test_what_does_not_work_in_each_call_has_no_time(time_all, plant, said):
+    cheat, fair = time_all(plant(), honest)
+    assert cheat.status == FAIL and cheat.median_us is None and cheat.tflops is None and said in cheat.detail
+    assert fair.status == PASS and fair.median_us > 0 and fair.repeats == 3
 
 
-def test_what_was_right_before_it_was_timed_says_so(row):
-    assert "right until it was timed, then, with -A in the place of A" in row(by_address()).detail
+def test_what_breaks_off_while_it_is_timed_is_an_error_and_the_others_are_timed(time_all):
+    broken, fair = time_all(early_from(3, RuntimeError("it broke off")), honest)
+    assert (broken.status, broken.median_us) == (ERROR, None) and "broke off" in broken.detail
+    assert (fair.status, fair.repeats) == (PASS, 3)
 
 
-def test_what_breaks_off_while_it_is_timed_is_an_error_and_the_others_are_timed(monkeypatch):
-    calls = []
-
-    def breaking(a, b, out):
-        calls.append(out)
-        if len(calls) > 3:
-            raise RuntimeError("it broke off")
-        return torch.mm(a, b, out=out)
-
-    monkeypatch.setattr(measure, "CPU_PLAN", RoundPlan.exactly(3))
-    pool = [
-        Contender(fn.__name__, "default", "cpu", "", "fp32", ("cpu",), lambda fn=fn: fn) for fn in (breaking, honest)
-    ]
-    with Bench(Setting("ladder", "cpu"), pool, NoBars()) as bench:
-        broken, timed_row = bench.time(PROBLEM)
-    assert (broken.stage, broken.status, broken.median_us) == ("breaking", ERROR, None) and "broke off" in broken.detail
-    assert (timed_row.stage, timed_row.status, timed_row.repeats) == ("honest", PASS, 3)
+@pytest.mark.parametrize("finished", [MIN_USEFUL_ROUNDS, MIN_USEFUL_ROUNDS - 1])
+def test_interruption_hands_over_the_finished_rounds(time_all, monkeypatch, finished):
+    found = time_all(early_from(2 + finished, KeyboardInterrupt()))  # after two checks
+    monkeypatch.setattr(RoundPlan, "exactly", lambda count: RoundPlan(max_rounds=9, precision=0.0))
+    if finished == MIN_USEFUL_ROUNDS:
+        assert next(found).repeats == finished
+    with pytest.raises(KeyboardInterrupt):
+        next(found)
 
 
-def test_fewer_bits_are_not_timed(row):
-    found = row(in_fewer_bits)
-    assert found.status == FAIL and found.median_us is None and "one_hot" in found.detail
+def test_after_a_gpu_was_lost_nothing_is_timed(time_all, monkeypatch):
+    lost = CheckResult(ERROR, "illegal access", lost="the GPU is unusable")
+    monkeypatch.setattr(measure, "verify", lambda *_, **__: lost)
+    found = time_all(honest, honest)
+    assert (row := next(found)).status == ERROR and row.detail == "illegal access"
+    with pytest.raises(DeviceLost, match="the GPU is unusable"):
+        next(found)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn])
@@ -148,11 +149,32 @@ def test_nobody_is_faster_than_the_device(problem, mode, least, why):
     assert found.median_us is found.tflops is found.vs_cublas is found.repeats is None and not found.verdict
 
 
-def test_what_a_warm_cache_holds_need_not_be_read():
-    row = timed(20.0, Problem(1, 16384, 16384), GRAPH)
-    assert floor.judge(row, ON_H200) is row
+def test_the_floor_is_of_what_is_known_and_must_be_read():
+    in_a_warm_cache, on_an_unknown_gpu = timed(20.0, Problem(1, 16384, 16384), GRAPH), timed(1e-3, PROBLEM)
+    assert floor.judge(in_a_warm_cache, ON_H200) is in_a_warm_cache
+    assert floor.judge(on_an_unknown_gpu, ENVIRONMENT) is on_an_unknown_gpu
 
 
-def test_of_a_gpu_that_is_not_known_nothing_is_said():
-    row = timed(1e-3, Problem(4096, 4096, 4096))
-    assert floor.judge(row, ENVIRONMENT) is row
+@pytest.mark.parametrize(
+    ("name", "request_", "why"),
+    [
+        ("s01_naive cuda", Request("cuda"), ""),
+        ("s01_naive cuda", Request("cuda", problems=(Problem(0, 0, 0),)), "nothing to time at size 0x0x0"),
+        ("s01_naive cuda", Request("cpu"), "timed only on a GPU"),
+        ("s15_wmma cuda bf16", Request("cuda"), "only if --math asks for it"),
+        ("s15_wmma cuda bf16", Request("cuda", math="bf16"), ""),
+        ("cublas", Request("cpu"), "cublas needs a GPU"),
+        ("numpy_blas", Request("cpu"), ""),
+    ],
+)
+def test_who_is_timed(name, request_, why):
+    contender = next(each for each in contenders() if str(each) in (name, f"{name} fp32"))
+    found = eligibility.unsuited(contender, request_)
+    assert why in found and bool(why) == bool(found)
+
+
+def test_a_baseline_that_would_take_minutes_is_left_out():
+    loop = next(each for each in contenders() if each.stage == "cpu_loop")
+    found = eligibility.too_slow_on_cpu(loop, Problem(4096, 4096, 4096))
+    assert found.status == SKIPPED and "344 s" in found.detail
+    assert eligibility.too_slow_on_cpu(loop, PROBLEM) is None

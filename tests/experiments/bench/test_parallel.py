@@ -14,8 +14,8 @@ import pytest
 
 from experiments import processes
 from experiments.bench import parallel
-from experiments.records import studies
 from experiments.records.contenders import contenders
+from experiments.records.rows import CheckedRow
 from gemm_ref import Problem
 from tests.experiments.fixtures import NoBars
 
@@ -30,14 +30,17 @@ def _two_at_most(monkeypatch):
     monkeypatch.setattr(processes, "_cores", lambda: 2)
 
 
+@pytest.fixture
+def forked(monkeypatch):
+    """Processes are forked, which takes no time; that new ones can do the work as well is asked once."""
+    fork = multiprocessing.get_context("fork")
+    monkeypatch.setattr(processes.multiprocessing, "get_context", lambda method: fork)
+
+
 def rows_of(contender, parts):
     """Each row says in which process it was made."""
     for problem, kind in parts:
-        yield [
-            studies.row_type("correctness").about(
-                "correctness", contender, problem, inputs=kind, detail=str(os.getpid())
-            )
-        ]
+        yield [CheckedRow.about("example", contender, problem, inputs=kind, detail=str(os.getpid()))]
 
 
 def slow_after_the_first(contender, parts):
@@ -60,14 +63,10 @@ def measure(jobs, work):
             yield from rows
 
 
-def anonymous(row):
-    return replace(row, detail="")
-
-
 def test_rows_are_those_of_one_process_in_its_order():
     few = [row for job in JOBS for row in measure([job], rows_of)]
     many = list(measure(JOBS, rows_of))
-    assert list(map(anonymous, many)) == list(map(anonymous, few))
+    assert [replace(row, detail="") for row in many] == [replace(row, detail="") for row in few]
     assert {row.detail for row in few} == {str(os.getpid())} and str(os.getpid()) not in {row.detail for row in many}
     assert multiprocessing.active_children() == []
 
@@ -87,6 +86,7 @@ def test_what_is_not_of_the_registry_stays_in_this_process():
     assert {row.detail for row in measure(jobs, rows_of)} == {str(os.getpid())}
 
 
+@pytest.mark.usefixtures("forked")
 def test_whoever_stops_listening_waits_for_nobody():
     found = measure(JOBS, slow_after_the_first)
     assert len(list(islice(found, len(PARTS)))) == len(PARTS)
@@ -95,15 +95,12 @@ def test_whoever_stops_listening_waits_for_nobody():
     assert multiprocessing.active_children() == [] and time.monotonic() - began < 60
 
 
-def test_an_error_comes_through_and_ends_the_others(monkeypatch):
-    monkeypatch.setattr(processes, "_cores", lambda: 1)
-    with pytest.raises(ValueError, match="no measure of s01_naive cuda"):
-        list(measure(JOBS, failing))
-    assert multiprocessing.active_children() == []
-
-
-def test_a_process_that_dies_is_an_error_and_no_wait(monkeypatch):
-    monkeypatch.setattr(processes, "_cores", lambda: 1)
-    with pytest.raises(BrokenProcessPool):
-        list(measure(JOBS, killed))
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize(
+    ("work", "error", "said"),
+    [(failing, ValueError, "no measure of s01_naive cuda"), (killed, BrokenProcessPool, "terminated abruptly")],
+)
+def test_an_error_comes_through_and_ends_the_others(work, error, said):
+    with pytest.raises(error, match=said):
+        list(measure(JOBS, work))
     assert multiprocessing.active_children() == []
