@@ -89,6 +89,12 @@ def _forget_studies() -> None:
         del sys.modules[name]
 
 
+def needs_study(*names: str) -> pytest.MarkDecorator:
+    """Skips a test that reads the rows of other studies where one of those was deleted."""
+    missing = [name for name in names if name not in studies.names()]
+    return pytest.mark.skipif(bool(missing), reason=f"there is no study {', '.join(missing)}")
+
+
 class Entered:
     """Of what is entered for a while, in a test in which that does nothing."""
 
@@ -108,15 +114,18 @@ class NoBars:
     doing = done = finish = begin
 
 
-def changed(folder: Path, **changes: Callable[[pd.DataFrame], object]) -> Path:
-    """`folder` with the published data; the CSVs of some experiments as their `changes` edit them, all in texts."""
+def changed(folder: Path, **changes: Callable[[pd.DataFrame], pd.DataFrame | None]) -> Path:
+    """`folder` with the published data; the CSVs of some experiments as their `changes` edit them, all in texts.
+
+    A change edits the frame in place and returns None, or returns another one.
+    """
     for path in store.PUBLISHED.glob("*"):
         if path.suffix in (".csv", ".json"):
             (folder / path.name).write_bytes(path.read_bytes())
     for name, change in changes.items():
         frame = pd.read_csv(folder / f"{name}.csv", dtype=str, keep_default_na=False)
-        change(frame)
-        frame.to_csv(folder / f"{name}.csv", index=False)
+        edited = change(frame)
+        (frame if edited is None else edited).to_csv(folder / f"{name}.csv", index=False)
     return folder
 
 

@@ -16,9 +16,9 @@ from gemm_ref import Problem, choice
 from gemm_ref.choice import costs
 from gemm_ref.choice.work import candidate_blocks
 from gemm_ref.dialect import BY_HAND
-from tests.experiments.fixtures import ENVIRONMENT, H200
+from tests.experiments.fixtures import ENVIRONMENT, H200, needs_study
 
-pytestmark = pytest.mark.skipif("choice" not in studies.names(), reason="the table is fitted to its rows")
+pytestmark = needs_study("choice")
 SMS = H200["multiprocessors"]
 RUNGS = {  # one of each, in the last of its math modes
     each.stage: each for each in contenders() if each.kernel and BY_HAND == each.dialect in each.kernel.stage.tiles

@@ -2,12 +2,14 @@
 
 import json
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
 from experiments.bench import provenance
 from experiments.records import environment
 from experiments.records.request import UsageError
+from tests.experiments.fixtures import raising
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -30,10 +32,6 @@ def checkout(tmp_path, monkeypatch):
     return tmp_path
 
 
-def recorded():
-    return provenance.describe("cpu")["dirty"]
-
-
 def test_environment_describes_this_machine():
     record = provenance.describe("cpu")
     assert json.loads(json.dumps(record)) == record
@@ -43,13 +41,12 @@ def test_environment_describes_this_machine():
 
 
 def test_changed_code_is_dirty_and_new_data_are_not(checkout):
-    assert recorded() is False
     (checkout / "experiments" / "results").mkdir(parents=True)
     (checkout / "experiments" / "results" / "a.csv").write_text("a\n")
-    assert recorded() is False
+    assert provenance.describe("cpu")["dirty"] is False
     (checkout / "code.py").write_text("2\n")
-    assert recorded() is True
-    assert provenance.describe("cpu")["changes"] == "code.py"
+    record = provenance.describe("cpu")
+    assert record["dirty"] is True and record["changes"] == "code.py"
 
 
 def test_another_repository_around_it_is_not_ours(checkout, monkeypatch):
@@ -76,38 +73,24 @@ def test_a_copy_is_told_what_it_is_a_copy_of(checkout, monkeypatch, told, dirty,
     assert (record["commit"], record["dirty"]) == (COMMIT, dirty)
     assert ("without GEMM_LADDER_DIRTY" in record["changes"]) == (dirty is None)
     assert environment.commit_of(record).endswith(words) and words in environment.caption([record])
-
-
-def test_nonsense_is_refused(checkout, monkeypatch):
-    monkeypatch.setenv("GEMM_LADDER_COMMIT", COMMIT)
     monkeypatch.setenv("GEMM_LADDER_DIRTY", "no")
     with pytest.raises(UsageError, match="GEMM_LADDER_DIRTY is 'no': give 1"):
         provenance.describe("cpu")
 
 
-@pytest.mark.parametrize("there", (True, False))
-def test_links_are_counted_or_their_absence_is_recorded(monkeypatch, there):
-    class Nvml:
-        NVML_NVLINK_MAX_LINKS, NVMLError = 6, LookupError
-
-        @staticmethod
-        def nvmlDeviceGetNvLinkState(_, link):
-            return [1, 1, 0, 1][link]  # IndexError is a LookupError: the GPU has four
-
-        @staticmethod
-        def nvmlDeviceGetNvLinkVersion(*_):
-            return 7
-
-        @staticmethod
-        def nvmlShutdown():
-            pass
-
-    def absent():
-        raise OSError("no library")
-
-    monkeypatch.setattr(provenance, "open_gpu", (lambda: (Nvml, None)) if there else absent)
+def test_links_are_counted_or_their_absence_is_recorded(monkeypatch):
+    nvml = SimpleNamespace(
+        NVML_NVLINK_MAX_LINKS=6,
+        NVMLError=LookupError,
+        nvmlDeviceGetNvLinkState=lambda _, link: [1, 1, 0, 1][link],  # IndexError is a LookupError: it has four
+        nvmlDeviceGetNvLinkVersion=lambda *_: 7,
+        nvmlShutdown=lambda: None,
+    )
     monkeypatch.setattr(provenance.torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(provenance.torch.cuda, "can_device_access_peer", lambda *_: True)
+    monkeypatch.setattr(provenance, "open_gpu", lambda: (nvml, None))
     found = provenance.links()
-    assert found["gpus"] == 2 and found["peer_access"] and found["nvlinks"] == (3 if there else None)
-    assert found.get("nvlink_version", found.get("nvml_error")) == (7 if there else "no library")
+    assert found["gpus"] == 2 and found["peer_access"] and (found["nvlinks"], found["nvlink_version"]) == (3, 7)
+    monkeypatch.setattr(provenance, "open_gpu", raising(OSError("no library")))
+    found = provenance.links()
+    assert (found["nvlinks"], found["nvml_error"]) == (None, "no library")

@@ -10,7 +10,6 @@ import torch
 from experiments.bench import rounds, timers
 from experiments.bench.rounds import RoundPlan
 from experiments.bench.telemetry import Sample, Telemetry, summarize
-from tests.experiments.fixtures import raising
 
 needs_gpu = pytest.mark.gpu
 
@@ -33,6 +32,9 @@ def test_every_contender_runs_once_in_every_round_in_changing_order():
     assert len(set(rounds_of(ran, 4))) > 5
     for name in "abcd":  # each time is filed under the work it belongs to, in the order of the rounds
         assert list(times[name]) == [index + 1 for index, other in enumerate(ran) if other == name]
+    ran.clear()
+    rounds.interleave("abcd", time_once, RoundPlan.exactly(5, shuffled=False))
+    assert "".join(ran) == 5 * "abcd"
 
 
 def interleaved(us, spreads, *protocol, seed=0):
@@ -87,22 +89,15 @@ def test_rounds_end_with_the_wall_clock_but_never_before_the_first(monkeypatch):
         assert counts(interleaved({"a": 1.0}, {"a": 0.1}, plan)) == {"a": finished}
 
 
-def test_a_plan_may_keep_the_order_of_the_contenders():
-    ran = []
-    rounds.interleave("abcd", lambda name: ran.append(name) or 1.0, RoundPlan.exactly(5, shuffled=False))
-    assert "".join(ran) == 5 * "abcd"
-
-
 def test_the_reference_alone_is_timed_by_its_own_precision():
     assert len(interleaved({"reference": 10.0}, {"reference": 1e-5}, RoundPlan(), "reference")["reference"]) == 7
 
 
-def test_interruption_hands_over_whole_rounds():
-    taken = iter([*range(1, 8), None])
+def test_interruption_hands_over_whole_rounds_and_of_the_first_ones_nothing():
+    taken = iter(range(1, 8))
 
     def time_once(name):
-        us = next(taken)
-        if us is None:
+        if (us := next(taken, None)) is None:
             raise KeyboardInterrupt
         return us
 
@@ -110,23 +105,16 @@ def test_interruption_hands_over_whole_rounds():
     assert isinstance(stop, KeyboardInterrupt)
     assert {name: len(of_one) for name, of_one in times.items()} == {"a": 3, "b": 3}
     assert sorted(np.concatenate(list(times.values()))) == list(range(1, 7))
-
-
-def test_interruption_in_the_first_rounds_leaves_nothing():
-    times, stop = rounds.interleave("a", raising(KeyboardInterrupt()), RoundPlan())
+    times, stop = rounds.interleave("a", time_once, RoundPlan())
     assert times == {} and stop
 
 
-def test_warm_up_goes_on_until_the_clock_has_settled(monkeypatch):
+def test_warm_up_goes_on_until_the_clock_has_settled_or_never_will(monkeypatch):
     monkeypatch.setattr(rounds, "MIN_WARM_UP_S", 0.0)
-    answers = iter([False, False, False, True])
-    calls = []
+    monkeypatch.setattr(rounds, "MAX_WARM_UP_S", 0.05)
+    answers, calls = iter([False, False, False, True]), []
     rounds.warm_up(lambda: calls.append(1), lambda: next(answers))
     assert len(calls) == 3
-
-
-def test_warm_up_gives_up_on_a_clock_that_never_settles(monkeypatch):
-    monkeypatch.setattr(rounds, "MAX_WARM_UP_S", 0.05)
     assert rounds.warm_up(lambda: 1.0, lambda: False) >= 0.05
 
 
@@ -195,21 +183,6 @@ def test_a_rotation_outgrows_the_cache_and_has_equal_sets():
     assert torch.equal(first[0], second[0]) and first[0].data_ptr() != second[0].data_ptr()
     assert all(x.data_ptr() % 256 == 0 for x in (*first, *second))
     assert len(timers.Rotation(a, b, 0)) == 1
-
-
-@needs_gpu
-def test_a_warm_cache_is_faster_than_a_cold_one():
-    a, b = (torch.randn(1024, 1024, device="cuda") for _ in range(2))
-    medians = {}
-    for mode in (timers.COLD, timers.WARM):
-        rotation, timer = timers.Rotation(a, b, timers.cache_bytes(mode)), timers.make_timer(mode)
-
-        def copy(rotation=rotation):
-            x, _, c = rotation.take()
-            c.copy_(x)
-
-        medians[mode] = np.median([timer(copy) for _ in range(50)])
-    assert medians[timers.WARM] < medians[timers.COLD]
 
 
 @needs_gpu

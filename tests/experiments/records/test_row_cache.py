@@ -23,29 +23,30 @@ VERSIONS = {"python": "3", "torch": "2", "triton": "3.6", "numpy": "2", "nvcc": 
 FIRST = ENVIRONMENT | VERSIONS | {"date": "2020-01-01T00:00:00Z"}
 SECOND = FIRST | {"date": "2020-02-02T00:00:00Z"}
 PARTS = [(Problem(1, 2, 3), "normal"), (Problem(4, 5, 6), "integers")]
-
-HOUSE = {
-    "own": "cuda_kernels/s04_shared_tile.cu",
-    "header": "cuda_kernels/include/tile.cuh",
-    "launcher": "cuda_kernels/source.py",
-    "simulator": "gemm_ref/ptx/core/machine.py",
-    "registry": "gemm_ref/registry.py",
-    "check": "experiments/bench/verify.py",
-    "question": "experiments/studies/example/study.py",
-    "sizes": "experiments/records/workloads.toml",
-    "other rung": "cuda_kernels/s05_bank_conflict.cu",
-    "other backend": "triton_kernels/launcher.py",
-    "picture": "experiments/studies/ladder/picture.py",
-    "captions": "experiments/studies/ladder/about.toml",
-    "result": "gemm_ref/notes.txt",
-}
-DOES_NOT_MATTER = ("other rung", "other backend", "picture", "captions", "result")
+OWN = "cuda_kernels/s04_shared_tile.cu"
+SOURCES = (  # from which the rows follow
+    OWN,
+    "cuda_kernels/include/tile.cuh",
+    "cuda_kernels/source.py",
+    "gemm_ref/ptx/core/machine.py",
+    "gemm_ref/registry.py",
+    "experiments/bench/verify.py",
+    "experiments/studies/example/study.py",
+    "experiments/records/workloads.toml",
+)
+OTHERS = (
+    "cuda_kernels/s05_bank_conflict.cu",
+    "triton_kernels/launcher.py",
+    "experiments/studies/ladder/picture.py",
+    "experiments/studies/ladder/about.toml",
+    "gemm_ref/notes.txt",
+)
 
 
 @pytest.fixture(autouse=True)
 def house(tmp_path, monkeypatch, example_study):
     """A tree of a few source files, and a cache of its own."""
-    for path in HOUSE.values():
+    for path in (*SOURCES, *OTHERS):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("before", encoding="utf-8")
     monkeypatch.setattr(cache, "_ROOT", tmp_path)
@@ -61,7 +62,7 @@ S04 = named("s04_shared_tile cuda")
 
 
 class Work:
-    """A measurement that says how often it was asked, and gives what it is told."""
+    """A measurement that records what it is asked for, and whose rows all have one status."""
 
     def __init__(self, status=PASS):
         self.asked, self.status = [], status
@@ -81,59 +82,41 @@ def measure(environment=FIRST, work=None, contender=S04, parts=PARTS, fresh=Fals
     return work.asked, rows, store.environments
 
 
-def test_what_has_not_changed_is_read_with_the_run_that_measured_it():
-    asked, measured, _ = measure()
-    assert asked == PARTS
-    asked, read, environments = measure(SECOND)
-    assert asked == []
-    assert read == [replace(row, run=FIRST["date"]) for row in measured]
-    assert environments == {FIRST["date"]: FIRST}
-
-
-def test_only_what_is_lacking_is_measured_and_the_order_stays():
-    measure(parts=PARTS[1:])
-    asked, rows, _ = measure(SECOND)
-    assert asked == PARTS[:1]
+def test_only_what_is_missing_is_measured_and_the_rest_is_read_with_the_run_that_measured_it():
+    _, measured, _ = measure(parts=PARTS[1:])
+    asked, rows, environments = measure(SECOND)
+    assert asked == PARTS[:1] and environments == {FIRST["date"]: FIRST}
+    assert rows[1:] == [replace(row, run=FIRST["date"]) for row in measured]
     assert [(row.m, row.run) for row in rows] == [(1, ""), (4, FIRST["date"])]
     asked, rows, environments = measure(SECOND)
     assert asked == [] and environments == {run["date"]: run for run in (FIRST, SECOND)}
-
-
-@pytest.mark.parametrize("file", HOUSE)
-def test_a_changed_source(house, file):
-    measure()
-    (house / HOUSE[file]).write_text("after", encoding="utf-8")
-    assert measure()[0] == ([] if file in DOES_NOT_MATTER else PARTS)
-
-
-def test_a_source_that_is_new_or_gone(house):
-    measure()
-    new = house / "gemm_ref/ptx/core/events.py"
-    for change in (new.touch, new.unlink):
-        change()
-        assert measure()[0] == PARTS
-
-
-@pytest.mark.parametrize("name", VERSIONS)
-def test_another_version(name):
-    measure()
-    assert measure(FIRST | {name: "another"})[0] == PARTS
-
-
-@pytest.mark.parametrize(
-    ("name", "matters"), [("NVCC_APPEND_FLAGS", True), ("TRITON_CACHE_DIR", False), ("HOME", False)]
-)
-def test_a_variable_of_the_environment(monkeypatch, name, matters):
-    measure()
-    monkeypatch.setenv(name, "another")
-    assert measure()[0] == (PARTS if matters else [])
-
-
-def test_fresh_measures_all_and_keeps_it():
-    measure()
     asked, rows, environments = measure(SECOND, fresh=True)
     assert asked == PARTS and environments == {} and not any(row.run for row in rows)
     assert {row.run for row in measure()[1]} == {SECOND["date"]}
+
+
+def test_rows_follow_from_some_sources_versions_and_variables(house, monkeypatch):
+    measure()
+
+    def is_measured_again(environment=FIRST):
+        return {0: False, len(PARTS): True}[len(measure(environment)[0])]
+
+    for path in OTHERS:
+        (house / path).write_text("after", encoding="utf-8")
+        assert not is_measured_again(), path
+    for path in SOURCES:
+        (house / path).write_text("after", encoding="utf-8")
+        assert is_measured_again(), path
+    new = house / "gemm_ref/ptx/core/events.py"
+    for change in (new.touch, new.unlink):
+        change()
+        assert is_measured_again()
+    for name in VERSIONS:
+        assert is_measured_again(FIRST | {name: "another"}), name
+    measure()
+    for name, matters in (("HOME", False), ("TRITON_CACHE_DIR", False), ("NVCC_APPEND_FLAGS", True)):
+        monkeypatch.setenv(name, "another")
+        assert is_measured_again() == matters, name
 
 
 @pytest.mark.parametrize("status", [FAIL, ERROR, SKIPPED])
@@ -158,38 +141,30 @@ def test_a_damaged_file_is_measured_again_and_mended(place, bits):
     assert measure()[0] == []
 
 
-def test_a_source_that_changes_while_it_is_measured_keeps_nothing(house):
+def test_a_source_that_changes_while_it_is_measured_caches_nothing(house):
     class Edited(Work):
         def __call__(self, contender, parts):
-            (house / HOUSE["own"]).write_text("after", encoding="utf-8")
+            (house / OWN).write_text("after", encoding="utf-8")
             return super().__call__(contender, parts)
 
     for fresh in (False, True):
         measure(work=Edited(), fresh=fresh)
-        (house / HOUSE["own"]).write_text("before", encoding="utf-8")
+        (house / OWN).write_text("before", encoding="utf-8")
         assert measure(work=Work(FAIL))[0] == PARTS
 
 
-def test_what_is_not_of_the_registry_is_never_kept():
+def test_every_contender_of_the_registry_has_a_file_of_its_own_and_no_other():
     brought = replace(S04, kernel=None)
     measure(contender=brought)
     assert measure(contender=brought)[0] == PARTS and measure()[0] == PARTS
-
-
-def test_contenders_do_not_read_each_others_rows():
-    measure()
-    for name in ("s04_shared_tile triton", "s05_bank_conflict:padded cuda", "s15_wmma cuda tf32", "s15_wmma cuda bf16"):
-        assert measure(contender=named(name))[0] == PARTS, name
-
-
-def test_every_contender_has_a_file_of_its_own():
-    store = RowCache("example", FIRST)
-    kernels = [contender for contender in contenders() if contender.kernel]
+    assert measure(contender=named("s04_shared_tile triton"))[0] == PARTS
+    store, kernels = RowCache("example", FIRST), [contender for contender in contenders() if contender.kernel]
     assert len({store._name(contender) for contender in kernels}) == len(kernels)
 
 
-def test_the_newest_are_kept():
-    many = [(Problem(1, 1, k), "normal") for k in range(row_cache._MAX_PARTS + 3)]
+def test_the_newest_are_kept(monkeypatch):
+    monkeypatch.setattr(row_cache, "_MAX_PARTS", 5)
+    many = [(Problem(1, 1, k), "normal") for k in range(8)]
     measure(parts=many)
     assert measure(parts=many)[0] == many[:3]
 
@@ -210,7 +185,7 @@ def test_two_processes_at_a_time(house):
     processes = [context.Process(target=_write, args=(build.CACHE, house, mine)) for mine in parts]
     for process in processes:
         process.start()
-    (path,) = [build.CACHE / "cached" / "example-s04-shared-tile-cuda"]
+    path = build.CACHE / "cached" / "example-s04-shared-tile-cuda"
     while any(process.is_alive() for process in processes):
         if path.exists():
             json.loads(path.read_bytes().partition(b"\n")[2])
@@ -220,8 +195,6 @@ def test_two_processes_at_a_time(house):
 
 def test_a_cache_that_cannot_be_written_loses_no_row(monkeypatch):
     monkeypatch.setattr(build, "CACHE", Path("/dev/null/cache"))  # no folder can be made there
-    with pytest.warns(
-        UserWarning, match="the next run does everything again: nothing can be cached in /dev/null/cache/cached"
-    ):
+    with pytest.warns(UserWarning, match="nothing can be cached in /dev/null/cache/cached"):
         asked, rows, _ = measure()
     assert asked == PARTS and len(rows) == len(PARTS)

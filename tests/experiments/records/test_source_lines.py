@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import astuple
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 import gemm_ref
 from experiments.records.source_lines import Code, count, file_of, kernel_file, lines_of, shared_files
-from gemm_ref.dialect import BY_HAND
 
 CPP = r"""// a comment with "quotes" and 'one
 
@@ -76,18 +74,9 @@ def _counted(path: Path) -> Code:
     return count(path.read_text(encoding="utf-8"), path.suffix)
 
 
-def test_every_cuda_file_of_a_kernel_has_as_many_lines_as_when_they_are_counted_otherwise():
-    """Our own files have no comments but those of two slashes."""
-    in_cuda = [kernel for kernel in KERNELS if kernel[1] == BY_HAND]
-    for path in {path for kernel in in_cuda for path in (file_of(*kernel), *shared_files(*kernel))}:
-        found, text = _counted(path), path.read_text(encoding="utf-8")
-        assert found.lines == sum(bool(re.sub("//.*", "", line).strip()) for line in text.split("\n")), path
-        assert found.tokens > found.lines > 0, path
-
-
 def test_what_a_kernel_shares_is_code_of_kernels_and_counted_file_by_file():
     hosts = {"launch.cuh", "registry.cuh", "__init__.py", "launcher.py", "without_gpu.py", "descriptors.py"}
-    for kernel in KERNELS[::3]:
+    for kernel in KERNELS[::4]:
         shared = shared_files(*kernel)
         assert not hosts & {path.name for path in shared} and file_of(*kernel) not in shared
         expected = []

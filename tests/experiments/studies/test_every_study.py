@@ -1,13 +1,15 @@
-"""What holds for every study that is there, and for the others where one is not: its folder can be deleted."""
+"""What holds for every study that is there, and for the others where some are not: a folder can be deleted."""
 
 from __future__ import annotations
 
 import importlib
+import itertools
+import math
 import multiprocessing
 import pkgutil
 import re
 import shutil
-import sys
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pytest
@@ -15,42 +17,102 @@ from typer.testing import CliRunner
 
 import experiments.studies
 import gemm_ref
-from experiments import cli
+from experiments import cli, runner
 from experiments.progress import Bars
+from experiments.publish import pictures
+from experiments.publish.drawing import style
 from experiments.publish.outcomes import outcome
-from experiments.records import store, studies
-from experiments.records.contenders import Contender, build_ahead
+from experiments.publish.wording import NOT_MEASURED
+from experiments.records import compare, store, studies
+from experiments.records.contenders import Contender, build_ahead, contenders
 from experiments.records.frames import LAYOUT
 from experiments.records.request import DEFAULT, FULL, Request
-from experiments.records.rows import COLD, MODES
-from tests.experiments.fixtures import select_contenders
+from experiments.records.rows import COLD, MODES, PASS
+from tests.experiments.fixtures import ENVIRONMENT, select_contenders, studies_in
 from tests.imports import house
 
-_MODULES = [studies.load(name, "study") for name in studies.names()]
-OF_DEVICE = [module for module in _MODULES if hasattr(module, "CONTENDERS")]
+EACH = pytest.mark.parametrize("name", studies.names())
 SWEEPS = [studies.load(name, "study") for name in ("squares", "shapes", "modes", "energy") if name in studies.names()]
 
 
-@pytest.mark.parametrize("name", studies.names())
-def test_nothing_measured_draws_nothing(draw_pictures, name):
-    assert draw_pictures(name) == {}
+@EACH
+def test_a_row_is_read_as_it_was_saved_and_replaced_by_its_key(tmp_path, name):
+    kind = studies.row_type(name)
+    example = {"str": lambda nth: f"word {nth}", "int": lambda nth: nth, "int | None": float, "float | None": float}
+    values = {field.name: example[str(field.type)](nth) for nth, field in enumerate(fields(kind), 1)}
+    row = kind(**values | {"experiment": name, "run": ""})
+    more = {key: values[key] * 2 for key in kind.KEY if key != "experiment"}
+    store.save(tmp_path, name, [row, *(replace(row, **{key: value}) for key, value in more.items())], ENVIRONMENT)
+    frame = store.read(tmp_path, name)
+    assert tuple(frame.columns) == kind.columns()
+    assert frame.iloc[0].to_dict() == asdict(row) | {"run": ENVIRONMENT["date"]}
+    assert [frame.iloc[nth][key] for nth, key in enumerate(more, 1)] == list(more.values())
+    store.save(tmp_path, name, [replace(row, detail="again")], ENVIRONMENT)
+    assert list(store.read(tmp_path, name)["detail"]) == ["again", *[row.detail] * len(more)]
 
 
-@pytest.mark.parametrize("module", OF_DEVICE, ids=lambda module: module.NAME)
-def test_what_is_no_contender_of_the_registry_can_be_asked_for_its_build(module):
+@EACH
+def test_nothing_measured_says_nothing(draw_pictures, tmp_path, name):
+    assert draw_pictures(name) == {} and outcome(name, store.read(tmp_path, name)) == ""
+    if studies.has(name, "table"):
+        table = studies.load(name, "table")
+        said = {table.block(block, tmp_path).strip() for block in table.BLOCKS}
+        assert all(NOT_MEASURED in text or "not measured" in text for text in said), said
+
+
+@EACH
+def test_published_rows_are_drawn_as_the_captions_say(name):
+    """Each picture that has a caption, with the day of a run on it. That tables follow the rows is seen in docs/."""
+    drawn = pictures.render(name, store.PUBLISHED, style.PAGE)
+    assert {file.removesuffix(style.PAGE) for file in drawn} == studies.abouts()[name]["captions"].keys()
+    runs = store.runs_of(store.read(store.PUBLISHED, name), store.PUBLISHED)
+    assert all(any(run["date"][:10] in svg.decode() for run in runs) for svg in drawn.values())
+
+
+def test_published_rows_compared_with_themselves_are_the_same_and_told_apart():
+    for found in compare.compare(store.PUBLISHED, store.PUBLISHED):
+        names = {(each.name, each.problem) for each in found.changes}
+        if found.experiment not in ("choice", "registers", "scaling"):  # whose blocks, forms and ways are in no name
+            assert len(names) == len(found.changes), found.experiment
+        assert not found.statuses and found.only_old == found.only_new == 0
+        assert {each.by_time for each in found.changes} <= {1.0}
+
+
+@EACH
+def test_no_two_published_rows_are_of_the_same_measurement(name):
+    """In `memory` a kernel has a row for each access, and they are replaced together."""
+    frame, key = store.read(store.PUBLISHED, name), [*studies.row_type(name).KEY]
+    if name == "memory":
+        key += ["view", "launch", "space", "file", "line", "op"]
+    assert not frame[frame["status"] == PASS].duplicated([*key, *{"kind", "array"}.intersection(frame)]).any()
+
+
+@EACH
+def test_what_is_no_contender_of_the_registry_can_be_asked_for_its_build(name):
     """The runner asks all that an experiment chose, before it measures on a GPU."""
-    build_ahead([each for each in module.CONTENDERS if not isinstance(each, Contender)], (9, 0))
+    own = getattr(studies.load(name, "study"), "CONTENDERS", ())
+    build_ahead([each for each in own if not isinstance(each, Contender)], (9, 0))
+
+
+def test_without_a_gpu_these_studies_run_and_others_say_why():
+    modules = {name: studies.load(name, "study") for name in studies.names()}
+    request, pool = Request("cpu"), contenders()
+    able = {name for name, module in modules.items() if runner.choose(module, request, pool)}
+    without_gpu = {"accuracy", "correctness", "cost", "emulation", "instructions", "ladder", "memory", "registers"}
+    assert able == {*without_gpu, "rounding", "scaling", "squares"}.intersection(modules)
+    for name in modules.keys() - able:
+        assert re.search("GPU|cuda", runner.why_nothing(modules[name], request, pool)), name
 
 
 @pytest.mark.parametrize("module", SWEEPS)
 def test_every_mode_of_a_rung_that_takes_part(module):
     by_default = select_contenders(module)
     assert {each.math for each in by_default} == set(gemm_ref.MATHS)
-    for math in gemm_ref.MATHS:
-        rungs = [each for each in select_contenders(module, math=math) if not each.is_baseline]
-        assert rungs and {each.math for each in rungs} == {math}
+    for mode in gemm_ref.MATHS:
+        rungs = [each for each in select_contenders(module, math=mode) if not each.is_baseline]
+        assert rungs and {each.math for each in rungs} == {mode}
         assert {str(each) for each in rungs} <= {str(each) for each in by_default}
-        assert gemm_ref.stages_in(math)[-1].id in {each.stage for each in rungs}
+        assert gemm_ref.stages_in(mode)[-1].id in {each.stage for each in rungs}
 
 
 @pytest.mark.parametrize("module", [module for module in SWEEPS if module.NAME != "energy"])
@@ -68,10 +130,8 @@ def test_a_mode_is_timed_by_itself(module, preset, seen):
 def test_no_row_is_made_up_for_a_mode_that_was_not_timed():
     for name in {"squares", "shapes", "modes"}.intersection(studies.names()):
         frame = store.read(store.PUBLISHED, name)
-        in_fp32 = frame[frame["math"] == "fp32"]
-        assert "ensor cores" not in outcome(name, in_fp32) and "fp32" not in outcome(
-            name, frame[frame["math"] == "fp16"]
-        )
+        assert "ensor cores" not in outcome(name, frame[frame["math"] == "fp32"])
+        assert "fp32" not in outcome(name, frame[frame["math"] == "fp16"])
 
 
 def test_a_study_is_imported_in_its_folder_and_in_its_tests_alone():
@@ -84,37 +144,40 @@ def test_a_study_is_imported_in_its_folder_and_in_its_tests_alone():
                 assert imported[-1] not in ("picture", "table"), module
 
 
-@pytest.mark.parametrize("name", studies.names())
-def test_a_study_can_be_deleted(name, tmp_path):
-    """In a copy without its folder all others are listed, imported and draw_pictures, those that read its CSV too."""
-    shutil.copytree(studies.FOLDER, tmp_path / "studies", ignore=shutil.ignore_patterns("__pycache__", name))
-    child = multiprocessing.get_context("fork").Process(target=_without, args=(name, tmp_path))
+RUNS = next(count for count in itertools.count(2) if math.comb(count, count // 2) >= len(studies.names()))
+# In which of the runs a study is deleted. No two are deleted in the same ones, so for each two of them there is a run
+# without the one and with the other.
+DELETED = dict(zip(studies.names(), itertools.combinations(range(RUNS), RUNS // 2), strict=False))
+
+
+@pytest.mark.parametrize("run", range(RUNS))
+def test_a_study_can_be_deleted(run, tmp_path):
+    """In a copy without some folders all others are listed, imported and drawn, those that read their CSVs too."""
+    gone = {name for name, runs in DELETED.items() if run in runs}
+    shutil.copytree(studies.FOLDER, tmp_path / "studies", ignore=shutil.ignore_patterns("__pycache__", *gone))
+    child = multiprocessing.get_context("fork").Process(target=_without, args=(gone, tmp_path))
     child.start()
     child.join(60)
     assert child.exitcode == 0
 
 
-def _without(name: str, folder: Path) -> None:
+def _without(gone: set[str], folder: Path) -> None:
     """What test_a_study_can_be_deleted asks, in a process of its own."""
-    experiments.studies.__path__ = [str(folder / "studies")]
-    for module in [each for each in sys.modules if each.startswith("experiments.studies.")]:
-        del sys.modules[module]
-    studies.FOLDER = folder / "studies"
-    for cached in (studies.abouts, studies.row_types, studies.captions):
-        cached.cache_clear()
-    others = studies.names()
-    assert name not in others and studies.row_types().keys() == studies.questions().keys() == set(others)
-    for module in pkgutil.walk_packages(experiments.studies.__path__, "experiments.studies."):
-        importlib.import_module(module.name)
-    listed = CliRunner().invoke(cli.app, ["list"]).output
-    assert tuple(re.findall(r"^│ (\w+) ", listed.split("rungs (")[0], re.M)) == others, listed
-    assert CliRunner().invoke(cli.app, ["run", name]).exit_code == 2
-    for other in others:
-        reads_it = any(
-            f'"{name}"' in path.read_text(encoding="utf-8") for path in (studies.FOLDER / other).glob("*.py")
-        )
-        data = store.PUBLISHED if reads_it else folder
-        list(studies.load(other, "picture").draw(data))
-        if studies.has(other, "table"):
-            table = studies.load(other, "table")
-            assert all(table.block(block, data) for block in table.BLOCKS)
+    everyone = studies.names()
+    with studies_in(folder / "studies"):
+        others = studies.names()
+        assert others == tuple(name for name in everyone if name not in gone)
+        assert studies.row_types().keys() == studies.questions().keys() == set(others)
+        for module in pkgutil.walk_packages(experiments.studies.__path__, "experiments.studies."):
+            importlib.import_module(module.name)
+        listed = CliRunner().invoke(cli.app, ["list"]).output
+        assert tuple(re.findall(r"^│ (\w+) ", listed.split("rungs (")[0], re.M)) == others, listed
+        assert all(CliRunner().invoke(cli.app, ["run", name]).exit_code == 2 for name in gone)
+        for other in others:
+            sources = [path.read_text(encoding="utf-8") for path in (studies.FOLDER / other).glob("*.py")]
+            reads_them = any(f'"{name}"' in text for text in sources for name in gone)
+            data = store.PUBLISHED if reads_them else folder
+            list(studies.load(other, "picture").draw(data))
+            if studies.has(other, "table"):
+                table = studies.load(other, "table")
+                assert all(table.block(block, data) for block in table.BLOCKS)

@@ -13,17 +13,14 @@ from experiments.records.contenders import Contender, contenders
 from experiments.records.request import FULL, Request
 from experiments.records.rows import FAIL
 from experiments.studies.choice import study as question
+from experiments.studies.choice.autotune import autotune
 from experiments.studies.choice.row import ChoiceRow
 from gemm_ref import Problem, choice, make_inputs, ptx, stages_in
 from gemm_ref.dialect import BY_HAND
-from tests.experiments.fixtures import ENVIRONMENT, Entered, NoBars
+from tests.experiments.fixtures import ENVIRONMENT, Entered, NoBars, select_contenders
 
 PROBLEM = Problem(317, 4608, 3584)
 NANOSECONDS = {1: 1e6, 4: 2.9e6, 9: 3.1e6}  # by blocks, of one tile; the last is left out
-
-
-def _taking_part():
-    return [each for each in contenders() if not question.unsuited(each, Request("cuda"))]
 
 
 def _tile(rung):
@@ -33,21 +30,20 @@ def _tile(rung):
 @pytest.fixture
 def rungs(monkeypatch):
     """The contenders of the rung that chooses, among three candidates of one tile."""
-    tiles = {each.dialect: _tile(each) for each in _taking_part()}
+    tiles = {each.dialect: _tile(each) for each in select_contenders(question)}
 
     def predict_all(stage, dialect, *_):
         return {choice.Candidate(tiles[dialect], blocks): took for blocks, took in NANOSECONDS.items()}
 
     monkeypatch.setattr(choice, "predict_all", predict_all)
     monkeypatch.setattr(choice, "choose", lambda stage, dialect, *_: choice.Candidate(tiles[dialect], 1))
-    return _taking_part()
+    return select_contenders(question)
 
 
-def test_the_rung_that_chooses_takes_part_alone():
-    assert {(each.stage, each.dialect) for each in _taking_part()} == {
+def test_the_rungs_that_choose_take_part_alone():
+    assert {(each.stage, each.dialect) for each in select_contenders(question)} == {
         (stage.id, dialect) for stage in stages_in("fp32") for dialect in stage.tiles
     }
-    assert all(question.unsuited(each, Request("cpu")) for each in _taking_part())
 
 
 @pytest.mark.parametrize("math", ["fp32", "bf16"])
@@ -102,29 +98,27 @@ def test_rows_say_what_was_predicted_chosen_and_left_out(rows, rungs):
         assert second.autotune_s == (2.5 if each.dialect == BY_HAND else None) and first.autotune_s is None
 
 
-def test_of_many_counts_of_blocks_some_are_tried_and_the_chosen_one_always():
-    rung = _taking_part()[0]
-    effort = question.JUDGED[FULL]
-    found = question.select_tries(rung, Problem(128, 128, 65536), 132, effort)
+def test_of_many_candidates_some_are_tried_and_the_chosen_one_always():
+    """Fewer of them, in fewer rounds and without the autotuner, at problems that a table is fitted on."""
+    rung, deep = select_contenders(question)[0], Problem(128, 128, 65536)
+    found = question.select_tries(rung, deep, 132, question.JUDGED[FULL])
     tiles = [each.candidate.tile for each in found.values()]
-    assert sum(each.is_chosen for each in found.values()) == 1
-    assert all(tiles.count(tile) <= effort.most + 1 for tile in tiles)
+    assert all(tiles.count(tile) <= question.JUDGED[FULL].most + 1 for tile in tiles)
     assert max(each.predicted_us for each in found.values()) <= 3 * min(each.predicted_us for each in found.values())
-    all_of_them = choice.predict_all(rung.kernel.stage, rung.dialect, Problem(128, 128, 65536), 132, vectors=True)
+    all_of_them = choice.predict_all(rung.kernel.stage, rung.dialect, deep, 132, vectors=True)
     assert {each.candidates for each in found.values()} == {len(all_of_them)}
-
-
-def test_less_is_spent_where_nothing_is_judged():
-    """At problems that a table is fitted on: fewer candidates, the chosen one among them, and no autotune."""
-    rung = _taking_part()[0]
     seen, unseen = (Problem(*of[0]) for of in (workloads.fitted("fp32"), workloads.unseen(FULL, "fp32")))
     least, most = (question.effort_at(each, FULL) for each in (seen, unseen))
     assert not least.autotune and least.plan.max_rounds < most.plan.max_rounds
-    found, more = (question.select_tries(rung, seen, 132, effort) for effort in (least, most))
-    assert 0 < len(found) < len(more) and sum(each.is_chosen for each in found.values()) == 1
+    few, more = (question.select_tries(rung, seen, 132, effort) for effort in (least, most))
+    assert 0 < len(few) < len(more)
+    assert all(sum(each.is_chosen for each in tries.values()) == 1 for tries in (found, few, more))
 
 
-def test_regret_is_beside_the_fastest_that_was_right(rows, tmp_path):
+def test_regret_is_beside_the_fastest_that_was_right_in_the_latest_run(rows, tmp_path):
+    """Another table has chosen otherwise before, among other candidates."""
+    before = [dataclasses.replace(row, blocks=2 * row.blocks, median_us=5.0) for row in rows if row.dialect]
+    store.save(tmp_path, "choice", before, ENVIRONMENT | {"date": "2019-01-01T00:00:00Z"})
     store.save(tmp_path, "choice", rows, ENVIRONMENT)
     frame = store.read(tmp_path, "choice")
     found = frames.regrets(frames.held_out(frames.tried(frame))).set_index("dialect")
@@ -132,20 +126,7 @@ def test_regret_is_beside_the_fastest_that_was_right(rows, tmp_path):
     said = outcome("choice", frame)
     assert "10.0% in CUDA (at worst 10.0%, 317 x 4608 x 3584)" in said
     assert "takes 2.50 s for a shape (median), and loses 0.0%" in said
-
-
-def test_the_latest_run_of_a_problem_is_judged_alone(rows, tmp_path):
-    """Another table has chosen otherwise before, among other candidates."""
-    before = [dataclasses.replace(row, blocks=2 * row.blocks, median_us=5.0) for row in rows if row.dialect]
-    store.save(tmp_path, "choice", before, ENVIRONMENT | {"date": "2019-01-01T00:00:00Z"})
-    store.save(tmp_path, "choice", rows, ENVIRONMENT)
-    assert "10.0% in CUDA (at worst 10.0%" in outcome("choice", store.read(tmp_path, "choice"))
-
-
-def test_what_the_model_was_fitted_on_is_not_judged(rows, tmp_path):
-    m, n, k = workloads.fitted("fp32")[0]
-    store.save(tmp_path, "choice", [dataclasses.replace(row, m=m, n=n, k=k) for row in rows], ENVIRONMENT)
-    assert outcome("choice", store.read(tmp_path, "choice")) == ""
+    assert outcome("choice", frame.assign(**dict(zip("mnk", workloads.fitted("fp32")[0], strict=True)))) == ""
 
 
 def test_a_candidate_is_launched_with_its_own_blocks(monkeypatch):
@@ -154,8 +135,9 @@ def test_a_candidate_is_launched_with_its_own_blocks(monkeypatch):
     a, b = make_inputs(problem, "integers")
     run = ptx.run
     monkeypatch.setattr(ptx, "run", lambda *given, **named: (launched.append(given[1]), run(*given, **named))[1])
-    for rung in _taking_part():
-        for who, each in list(question.select_tries(rung, problem, 132, question.JUDGED[FULL]).items())[:6]:
+    for rung in select_contenders(question):
+        first, *_, last = question.select_tries(rung, problem, 132, question.JUDGED[FULL]).items()
+        for who, each in (first, last):
             launched.clear()
             assert torch.equal(who.load()(a, b, out=torch.empty(33, 40)), a @ b), who
             assert launched[0].grid[0] == each.candidate.blocks, who
@@ -168,6 +150,21 @@ def test_triton_picks_among_its_own(monkeypatch):
     monkeypatch.setattr(question, "autotune", lambda works: (list(works)[-1], float(len(works))))
     assert question.run_autotune(able, Problem(3, 4, 5), "cpu") == {able[2]: 2.0}
     assert question.run_autotune(able[1:2], Problem(3, 4, 5), "cpu") == {}
+
+
+@pytest.mark.parametrize("fastest", "abc")
+def test_the_autotuner_picks_the_fastest_and_times_each(fastest):
+    pytest.importorskip("triton")
+    called, timed = [], []
+
+    def benchmark(call, quantiles):
+        call()
+        timed.append(called[-1])
+        return [0.5 if called[-1] == fastest else 1.0] * len(quantiles)
+
+    picked, seconds = autotune({name: lambda name=name: called.append(name) for name in "abc"}, benchmark)
+    assert (picked, timed) == (fastest, list("abc")) and called[-1] == fastest and seconds > 0
+    assert autotune({"only": lambda: None}, benchmark=None)[0] == "only"
 
 
 def test_pictures_show_the_loss_and_how_far_predictions_are_off(rows, draw_pictures):

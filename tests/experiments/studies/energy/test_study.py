@@ -29,15 +29,14 @@ S01, S09, S14 = (
 SPEED = {CUBLAS: 1.0, S14: 1.25, S09: 0.5, S01: 9.0}
 
 
-def test_the_full_preset_has_every_rung():
+def test_the_last_rung_of_each_mode_is_held_and_in_the_full_preset_every_rung():
     by_default, full = (
-        [each for each in POOL if not energy.unsuited(each, Request("cuda", preset=preset))]
-        for preset in ("default", FULL)
+        [each for each in select_contenders(energy, preset=name) if each.dialect] for name in ("default", FULL)
     )
-    assert set(by_default) < set(full) and S09 in full and S09 not in by_default
-    able = [each for each in POOL if each.dialect and each.is_default]
-    rungs = {(each.stage, each.dialect, each.math) for each in able}
-    assert {(each.stage, each.dialect, each.math) for each in full if each.dialect} == rungs
+    assert {each.dialect for each in by_default if each.math == "fp32"} == set(gemm_ref.DIALECTS)
+    on_tensor_cores = {(each.math, each.dialect) for each in by_default if each.math != "fp32"}
+    assert on_tensor_cores == {(mode, "cuda") for mode in TENSOR_CORE_MATHS}
+    assert set(full) == {each for each in POOL if each.dialect and each.is_default} > set(by_default)
     assert "full preset" in energy.unsuited(S09, Request("cuda"))
 
 
@@ -79,30 +78,22 @@ def rows(monkeypatch, fake_gpu):
     return list(energy.measure(request, [CUBLAS, S14, S09, S01], NoBars()))
 
 
-def test_a_burst_has_a_share_of_cublas_and_no_power(rows):
-    burst = {row.stage: row for row in rows if row.mode == BURST and row.inputs == "normal"}
-    assert (
-        burst["s14_register_banks"].vs_cublas == pytest.approx(1.25) and burst["s14_register_banks"].verdict == "FASTER"
+def test_a_burst_has_a_share_of_cublas_and_what_is_held_has_power(rows):
+    burst, held = (
+        {row.stage[:3]: row for row in rows if row.mode == mode and row.inputs == "normal" and row.stage != CONTROL}
+        for mode in (BURST, SUSTAINED)
     )
-    assert burst["s09_conflict_free"].vs_cublas == pytest.approx(0.5)
-    assert burst["cublas"].median_us == pytest.approx(100.0) and burst["cublas"].repeats == energy.BURSTS
-    assert all(row.power_w is None for row in burst.values())
-    memoised = burst["s01_naive"]
-    assert memoised.status == FAIL and "-A in the place of A" in memoised.detail and memoised.vs_cublas is None
+    assert burst["s14"].vs_cublas == pytest.approx(1.25) and burst["s14"].verdict == "FASTER"
+    assert burst["s09"].vs_cublas == pytest.approx(0.5) and all(row.power_w is None for row in burst.values())
+    assert burst["cub"].median_us == pytest.approx(100.0) and burst["cub"].repeats == energy.BURSTS
+    assert burst["s01"].status == FAIL and "-A in the place of A" in burst["s01"].detail
     assert [(row.inputs, row.mode, row.verdict) for row in rows if row.stage == CONTROL] == [("normal", BURST, "SAME")]
-
-
-def test_what_is_held_has_power_and_no_verdict(rows):
-    held = {row.stage: row for row in rows if row.mode == SUSTAINED and row.inputs == "normal"}
-    assert held.keys() == {"cublas", "s14_register_banks", "s09_conflict_free"}
+    assert held.keys() == {"cub", "s14", "s09"}
     for row in held.values():
         assert (row.power_w, row.sm_mhz, row.throttle) == (650.0, 1600.0, "power cap")
         assert row.vs_cublas is None and not row.verdict
-
-
-def test_every_kind_of_inputs_is_for_the_foremost(rows):
     kinds = {name: {row.inputs for row in rows if row.stage.startswith(name)} for name in ("cublas", "s14", "s09")}
-    assert kinds == {"cublas": set(energy.KINDS), "s14": set(energy.KINDS), "s09": {"normal"}}
+    assert kinds == {"cublas": set(energy.KINDS), "s14": set(energy.KINDS), "s09": {"normal"}}  # the foremost alone
 
 
 def test_the_seconds_that_settle_do_not_count(monkeypatch):
@@ -114,33 +105,14 @@ def test_the_seconds_that_settle_do_not_count(monkeypatch):
     assert list(times["held"]) == [5, 6, 7, 8]  # of batches that end with the seconds 1 to 9
 
 
-def test_inputs_are_drawn_relative_to_normal_ones(draw_pictures):
-    timed = renamed("energy", ladder_rows((1024,)), sm_mhz=1500.0, power_w=600.0, mode="sustained")
-    rows = [
-        dataclasses.replace(row, inputs=kind, tflops=row.tflops * gain)
-        for row in timed
-        for kind, gain in (("zeros", 1.25), ("normal", 1.0))
-        if row.stage in ("cublas", "s12_async_copy")
-    ]
-    found = draw_pictures("energy", rows)
-    assert found.keys() == {"energy"} and "1.25" in found["energy"]
-
-
-def test_each_rung_in_a_burst_and_held(draw_pictures, tmp_path):
-    held = renamed("energy", ladder_rows((1024, 8192)), inputs="normal", power_w=500.0, mode="sustained")
-    bursts = [dataclasses.replace(row, mode="burst", power_w=None, tflops=1.1 * row.tflops) for row in held]
-    found = draw_pictures("energy", [*held, *bursts])
-    assert found.keys() == {"energy_rungs"}
-    assert all(text in found["energy_rungs"] for text in ("8192 × 8192 × 8192", "s12", "TFLOP/s per W", "Gluon"))
-    zeros = [dataclasses.replace(row, inputs="zeros") for row in held if row.m == 8192]
-    found = draw_pictures("energy", [*held, *zeros, *(row for row in bursts if row.m == 1024)], tmp_path / "each")
-    assert "8192 × 8192 × 8192" in found["energy"] and "1024 × 1024 × 1024" in found["energy_rungs"]  # each its largest
-
-
-def test_the_last_rung_of_each_mode_is_held():
-    rungs = [each for each in select_contenders(energy) if not each.is_baseline]
-    assert {each.dialect for each in rungs if each.math == "fp32"} == set(gemm_ref.DIALECTS)
-    assert {(each.math, each.dialect) for each in rungs if each.math != "fp32"} == {
-        (m, "cuda") for m in TENSOR_CORE_MATHS
-    }
-    assert "in CUDA" in energy.unsuited(next(each for each in POOL if each.math == "fp8"), Request("cuda"))
+def test_inputs_are_drawn_relative_to_normal_ones_and_rungs_in_a_burst_and_held(draw_pictures):
+    """Each picture at its largest size."""
+    rows = [row for row in ladder_rows((1024, 8192)) if row.stage in ("cublas", "s12_async_copy")]
+    held = renamed("energy", rows, inputs="normal", sm_mhz=1500.0, power_w=500.0, mode="sustained")
+    zeros = [dataclasses.replace(row, inputs="zeros", tflops=1.25 * row.tflops) for row in held if row.m == 8192]
+    bursts = [dataclasses.replace(row, mode="burst", power_w=None) for row in held if row.m == 1024]
+    found = draw_pictures("energy", [*held, *zeros, *bursts])
+    assert found.keys() == {"energy", "energy_rungs"}
+    assert "8192 × 8192 × 8192" in found["energy"] and "1.25" in found["energy"]
+    for text in ("1024 × 1024 × 1024", "s12", "TFLOP/s per W", "Gluon"):
+        assert text in found["energy_rungs"]

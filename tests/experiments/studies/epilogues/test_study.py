@@ -9,29 +9,20 @@ import torch
 from experiments.bench import rounds
 from experiments.publish.outcomes import outcome
 from experiments.records import store
-from experiments.records.contenders import contenders
 from experiments.records.controls import CONTROL
 from experiments.records.request import Request
 from experiments.records.rows import FAIL, PASS
 from experiments.studies.epilogues import study as question
-from experiments.studies.epilogues import table
 from gemm_ref import Problem, get_stage
 from gemm_ref.dialect import BY_HAND
-from tests.experiments.fixtures import ENVIRONMENT, NoBars
+from tests.experiments.fixtures import ENVIRONMENT, NoBars, select_contenders
 
 SLOWER = {"plain": 1.0, "bias": 1.01, "c": 1.1}  # than the plain product; others 1.05, and in turn as much again
 
 
-def _taking_part():
-    return [each for each in contenders() if not question.unsuited(each, Request("cuda"))]
-
-
 def test_the_last_rung_with_epilogues_takes_part_and_cublas():
-    assert {(each.stage, each.dialect) for each in _taking_part()} == {
-        ("cublas", ""),
-        *((get_stage("s19").id, dialect) for dialect in get_stage("s19").epilogues),
-    }
-    assert all(question.unsuited(each, Request("cpu")) for each in _taking_part())
+    ours = {(get_stage("s19").id, dialect) for dialect in get_stage("s19").epilogues}
+    assert {(each.stage, each.dialect) for each in select_contenders(question)} == {("cublas", ""), *ours}
 
 
 @pytest.fixture
@@ -57,7 +48,7 @@ def rows(monkeypatch, fake_gpu):
         return correct(form, product)
 
     monkeypatch.setattr(question, "by_torch", by_torch)
-    chosen = [each for each in _taking_part() if each.math == "bf16" and each.dialect in ("", BY_HAND)]
+    chosen = [each for each in select_contenders(question) if each.math == "bf16" and each.dialect in ("", BY_HAND)]
     return list(question.measure(Request("cuda", problems=(Problem(40, 48, 64),)), chosen, NoBars()))
 
 
@@ -76,16 +67,7 @@ def test_every_form_is_checked_and_compared_with_the_plain_product(rows):
     assert (control.form, control.vs_cublas, control.verdict) == ("plain", 1.0, "SAME")
 
 
-def test_documents_and_picture_say_it(rows, tmp_path, draw_pictures):
+def test_sentences_say_what_an_epilogue_costs(rows, tmp_path):
     store.save(tmp_path, "epilogues", rows, ENVIRONMENT)
-    text = table.block("tensor_epilogues", tmp_path)
-    line = next(line for line in text.splitlines() if "| bias, gelu |" in line)
-    assert [cell.strip() for cell in line.split("|")][4:] == ["+5.0%", "–", "–", "–", "+110.0%", ""]
-    assert "100 µs" in text
     said = outcome("epilogues", store.read(tmp_path, "epilogues"))
     assert "c at 40 x 48 x 64 in bf16 costs 10.0% in CUDA" in said and "110.0% in kernels of their own" in said
-    assert draw_pictures("epilogues").keys() == {"epilogues"}
-
-
-def test_nothing_measured_is_nothing_said(tmp_path):
-    assert table.block("tensor_epilogues", tmp_path) == table.NOT_MEASURED

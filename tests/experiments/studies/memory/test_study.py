@@ -1,41 +1,50 @@
-"""The memory experiment: what it must show of the rungs, as derived by hand, and its rows and plots."""
+"""`memory`: what it must show of the rungs, as derived by hand, its rows and pictures; and a GPU's own counters."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from dataclasses import replace
+import re
+import subprocess
 
+import numpy as np
 import pytest
 import torch
 
 import gemm_ref
+from experiments.publish.drawing import style
 from experiments.records import store, traffic
 from experiments.records.contenders import contenders, gemm_of
 from experiments.records.request import Request
-from experiments.records.rows import FAIL, PASS, SKIPPED
+from experiments.records.rows import FAIL, HARDWARE, PASS, SKIPPED
+from experiments.studies.memory import ncu, table
 from experiments.studies.memory import study as memory
+from experiments.studies.memory.ncu import METRICS, NoCounters
+from experiments.studies.memory.row import AccessRow
 from experiments.studies.shared import reference_runs
 from gemm_ref import Implementation, Problem, get_stage, ptx
 from gemm_ref.build import BuildError
+from gemm_ref.launch import REFERENCE_SMS
 from gemm_ref.ptx import Count, Counter
 from gemm_ref.ptx.count.counts import COMPILED, ONCE, WRITTEN
 from gemm_ref.sass import tools
-from tests.experiments.fixtures import ENVIRONMENT, NoBars, raising
+from tests.experiments.fixtures import ENVIRONMENT, NoBars, changed, raising
 
 pytest.importorskip("triton")  # its wheel has nvdisasm
 
 
+def select(*names):
+    return [contender for contender in contenders() if str(contender) in names]
+
+
 @functools.cache
-def counts(
-    stage: str, dialect: str = "cuda", variant: str = "default", size: int = 128, blocks: int = 1
-) -> list[Count]:
-    """What one kernel asks for at M = blocks * size, N = K = size."""
+def counts(stage: str, dialect: str = "cuda", variant: str = "default", size: int = 32) -> list[Count]:
+    """What one kernel asks for at M = N = K = size."""
     rung = get_stage(stage)
     item = Implementation(rung, rung.find_variant(variant, dialect), dialect, "fp32")
-    a, b = torch.ones(blocks * size, size), torch.ones(size, size)
-    counter = Counter(tools.disassemble)
+    counter, ones = Counter(tools.disassemble), torch.ones(size, size)
     with ptx.watched(counter):
-        c = gemm_of(item)(a, b)
+        c = gemm_of(item)(ones, ones)
     assert (c == size).all()
     return counter.counts()
 
@@ -46,19 +55,12 @@ def one(found: list[Count], view: str = WRITTEN, **about) -> Count:
     return count
 
 
-def ratio(found: list[Count], view: str, **about) -> float:
-    """Wavefronts over the ideal of one access."""
-    count = one(found, view, space="shared", **about)
-    return count.wavefronts / count.ideal
-
-
 @pytest.mark.parametrize("dialect", ["cuda", "gluon"])
 @pytest.mark.parametrize(("stage", "a", "b", "c"), [("s01", 32, 1, 32), ("s02", 1, 4, 4)])
 def test_coalescing_is_what_s02_changes(stage, dialect, a, b, c):
     """32 lanes down the rows: A and C in 32 places, one of B. Along the columns: one of A, 128 bytes of B and C."""
-    found = counts(stage, dialect, size=32)
     for array, sectors in (("A", a), ("B", b), ("C", c)):
-        access = one(found, space="global", array=array)
+        access = one(counts(stage, dialect), space="global", array=array)
         assert access.sectors == sectors * access.requests and access.lanes == 32 * access.requests
 
 
@@ -69,16 +71,15 @@ def test_coalescing_is_what_s02_changes(stage, dialect, a, b, c):
 def test_bank_conflicts_of_the_four_layouts(variant, write_a, write_b, read_b):
     """A is written 32 k of one m, B 32 n of one k: a column of the array where that is its slow index. A is read at one
     address, B 32 n of one k."""
-    found = counts("s05", variant=variant, size=32)
-    assert ratio(found, WRITTEN, kind="store", array="a_smem") == write_a
-    assert ratio(found, WRITTEN, kind="store", array="b_smem") == write_b
-    assert ratio(found, WRITTEN, kind="load", array="b_smem") == read_b
-    assert ratio(found, WRITTEN, kind="load", array="a_smem") == 1
+    expected = {("store", "a"): write_a, ("store", "b"): write_b, ("load", "b"): read_b, ("load", "a"): 1}
+    for (kind, operand), wavefronts in expected.items():
+        access = one(counts("s05", variant=variant), space="shared", kind=kind, array=f"{operand}_smem")
+        assert access.wavefronts == wavefronts * access.ideal
 
 
 def test_a_row_that_ptxas_reads_at_once_is_counted_as_it_was_on_a_gpu():
     """s04 reads A along k: a broadcast of 4 bytes as written, of 16 in the machine code, 2 wavefronts each (ncu)."""
-    found = counts("s04", size=32)
+    found = counts("s04")
     written = one(found, WRITTEN, kind="load", array="a_smem")
     compiled = one(found, COMPILED, kind="load", array="a_smem")
     assert (written.size, compiled.size) == (4, 16) and compiled.op == "LDS.128"
@@ -88,106 +89,70 @@ def test_a_row_that_ptxas_reads_at_once_is_counted_as_it_was_on_a_gpu():
     assert (b.size, b.wavefronts) == (4, written.wavefronts)  # rows of B are 128 bytes apart: nothing to fuse
 
 
-@pytest.mark.parametrize("dialect", ["cuda", "gluon"])
-def test_s09_reads_its_quadrants_without_conflicts(dialect):
-    found = counts("s09", dialect)
+def test_s09_reads_its_quadrants_without_conflicts_and_moves_what_a_product_must():
+    found = counts("s09", "gluon", size=128)
     for view in (WRITTEN, COMPILED):
         shared = [c for c in found if c.view == view and c.space == "shared"]
         assert {c.kind for c in shared} == {"load", "store"}
         assert all(c.wavefronts == c.ideal for c in shared)
+    written = [c for c in found if c.view == WRITTEN]
+    assert sum(c.flop for c in written) == 2 * 128**3
+    assert sum(c.sectors for c in written if c.space == ONCE) * 32 == Problem(128, 128, 128).min_bytes
 
 
 def test_every_byte_that_is_written_is_found_in_the_machine_code():
-    for stage, dialect in (("s04", "cuda"), ("s09", "gluon"), ("s12", "triton")):
-        found = counts(stage, dialect)
-        assert {c.unmatched for c in found} == {0}
-        assert {c.view for c in found} == {WRITTEN, COMPILED}
+    for found in (counts("s04"), counts("s09", "gluon", size=128), counts("s12", "triton", size=128)):
+        assert {c.unmatched for c in found} == {0} and {c.view for c in found} == {WRITTEN, COMPILED}
 
 
-def test_counts_grow_with_the_blocks():
-    for once, twice in zip(counts("s04", size=32), counts("s04", size=32, blocks=2), strict=True):
-        assert twice.op == once.op
-        if once.space != ONCE:
-            assert twice.requests == 2 * once.requests and twice.sectors == 2 * once.sectors
-            assert twice.wavefronts == 2 * once.wavefronts and twice.flop == 2 * once.flop
-
-
-def test_flop_and_distinct_sectors_are_those_of_the_product():
-    found = [c for c in counts("s09", "gluon") if c.view == WRITTEN]
-    assert sum(c.flop for c in found) == 2 * 128**3
-    assert sum(c.sectors for c in found if c.space == ONCE) * 32 == Problem(128, 128, 128).min_bytes
-
-
-# --- the experiment ------------------------------------------------------------------------------------------
+# --- rows and pictures ---------------------------------------------------------------------------------------
 
 SMALL = Request("cpu", problems=(Problem(32, 32, 32),))
-
-
-def select(*stages: str):
-    return [c for c in contenders() if c.dialect == "cuda" and c.stage.split("_")[0] in stages]
+S02 = "s02_coalesced cuda"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     target = tmp_path_factory.mktemp("memory")
-    store.save(target, "memory", memory.measure(SMALL, select("s02", "s05"), NoBars()), ENVIRONMENT)
+    who = select(S02, "s05_bank_conflict:conflicted cuda", "s05_bank_conflict:padded cuda")
+    store.save(target, "memory", memory.measure(SMALL, who, NoBars()), ENVIRONMENT)
     return target
 
 
 def test_totals_are_sums_over_lines(folder):
-    table = traffic.totals(store.read(folder, "memory"))
-    s02 = table[(table["stage"] == "s02_coalesced") & (table["view"] == WRITTEN)].iloc[0]
+    found = traffic.totals(store.read(folder, "memory"))
+    s02 = found[(found["stage"] == "s02_coalesced") & (found["view"] == WRITTEN)].iloc[0]
     warps = 32
     assert s02["global_load_requests"] == 2 * 32 * warps and s02["global_load_sectors"] == (1 + 4) * 32 * warps
     assert s02["flop"] == s02["done_flop"] == 2 * 32**3
     assert s02["l2_bytes"] == 32 * (5 * 32 * warps + 4 * warps) and s02["dram_bytes"] == 3 * 4 * 32**2
     assert s02["l2_intensity"] == s02["flop"] / s02["l2_bytes"] and s02["shared_bytes"] == 0
-    padded = table[(table["variant"] == "padded") & (table["view"] == COMPILED)].iloc[0]
+    padded = found[(found["variant"] == "padded") & (found["view"] == COMPILED)].iloc[0]
     assert padded["shared_load_wavefronts"] == padded["shared_load_ideal"] == 2 * 32 * warps
     assert padded["shared_bytes"] == 128 * (2 * 32 + 2) * warps
 
 
-def test_a_rerun_replaces_all_rows_of_a_kernel(tmp_path):
-    first = list(memory.measure(SMALL, select("s02"), NoBars()))
+def test_a_rerun_replaces_all_rows_of_a_kernel_and_none_names_a_place_on_this_machine(tmp_path):
+    first = list(memory.measure(SMALL, select(S02), NoBars()))
+    assert {row.file for row in first} == {"", "s02_coalesced.cu"}
     store.save(tmp_path, "memory", first, ENVIRONMENT)
-    edited = [replace(row, line=row.line + 1) for row in first]
-    store.save(tmp_path, "memory", edited, ENVIRONMENT | {"date": "2020-02-03T00:00:00Z"})
-    after = store.read(tmp_path, "memory")
-    assert list(after["line"]) == [row.line for row in edited] and set(after["run"]) == {"2020-02-03T00:00:00Z"}
-
-
-def test_no_row_names_a_place_on_this_machine(folder):
-    assert not store.read(folder, "memory")["file"].str.contains("/").any()
-    assert set(store.read(folder, "memory")["file"]) == {"", "s02_coalesced.cu", "s05_bank_conflict.cu"}
-
-
-def test_plots(folder, draw_pictures):
-    svg = draw_pictures("memory", folder=folder)
-    assert svg.keys() == {"memory_requests", "memory_intensity", "memory_banks"}
-    assert "loads of A" in svg["memory_requests"] and "s05 bank conflict · swizzled" in svg["memory_requests"]
-    assert "line 49: 32 wavefronts" in svg["memory_banks"] and "writes of a_smem" in svg["memory_banks"]
+    edited = [dataclasses.replace(row, line=row.line + 1) for row in first]
+    store.save(tmp_path, "memory", edited, ENVIRONMENT)
+    assert list(store.read(tmp_path, "memory")["line"]) == [row.line for row in edited]
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_a_rung_without_shared_memory_is_drawn(draw_pictures):
-    rows = memory.measure(SMALL, select("s02"), NoBars())
+def test_pictures_are_of_the_counts_that_there_are(folder, draw_pictures):
+    svg = draw_pictures("memory", folder=folder)
+    assert svg.keys() == {"memory_requests", "memory_intensity", "memory_banks"}  # and none of a GPU's counters
+    assert "loads of A" in svg["memory_requests"] and "s05 bank conflict · padded" in svg["memory_requests"]
+    assert re.search(r"line \d+: 32 wavefronts", svg["memory_banks"]) and "writes of b_smem" in svg["memory_banks"]
+    rows = memory.measure(SMALL, select(S02), NoBars())  # without shared memory
     assert draw_pictures("memory", rows).keys() == {"memory_requests", "memory_intensity"}
 
 
 def test_what_cannot_be_counted_says_why(monkeypatch):
-    (contender,) = select("s02")
-    monkeypatch.setattr(reference_runs.tools, "find", raising(BuildError("nvdisasm was not found")))
-    rows = list(memory.measure(SMALL, [contender], NoBars()))
-    assert {row.view for row in rows if row.status == PASS} == {WRITTEN}
-    (skipped,) = [row for row in rows if row.status == SKIPPED]
-    assert skipped.view == COMPILED and "nvdisasm was not found" in skipped.detail
-    huge = Request("cpu", problems=(Problem(4096, 4096, 4096),))
-    (skipped,) = memory.measure(huge, [contender], NoBars())
-    assert skipped.status == SKIPPED and "minutes" in skipped.detail
-
-
-def test_a_wrong_kernel_is_not_counted(monkeypatch):
-    (contender,) = select("s02")
+    (contender,) = select(S02)
     fn = contender.load()
 
     def wrong(a, b, out=None):
@@ -195,6 +160,15 @@ def test_a_wrong_kernel_is_not_counted(monkeypatch):
         out[3, 5] += 1
         return out
 
+    with monkeypatch.context() as patch:
+        patch.setattr(reference_runs.tools, "find", raising(BuildError("nvdisasm was not found")))
+        rows = list(memory.measure(SMALL, [contender], NoBars()))
+    assert {row.view for row in rows if row.status == PASS} == {WRITTEN}
+    (skipped,) = [row for row in rows if row.status == SKIPPED]
+    assert skipped.view == COMPILED and "nvdisasm was not found" in skipped.detail
+    huge = Request("cpu", problems=(Problem(4096, 4096, 4096),))
+    (skipped,) = memory.measure(huge, [contender], NoBars())
+    assert skipped.status == SKIPPED and "minutes" in skipped.detail
     monkeypatch.setattr(reference_runs, "load", lambda _: (wrong, None))
     (row,) = memory.measure(SMALL, [contender], NoBars())
     assert row.status == FAIL and row.requests == 0
@@ -202,7 +176,126 @@ def test_a_wrong_kernel_is_not_counted(monkeypatch):
 
 def test_counting_changes_no_result():
     a, b = gemm_ref.make_inputs(Problem(33, 65, 40), "normal")
-    item = Implementation(get_stage("s09"), "two_blocks", "cuda", "fp32")
-    plain = gemm_of(item)(a, b)
+    fn = gemm_of(Implementation(get_stage("s09"), "two_blocks", "cuda", "fp32"))
+    plain = fn(a, b)
     with ptx.watched(Counter()):
-        assert torch.equal(gemm_of(item)(a, b), plain)
+        assert torch.equal(fn(a, b), plain)
+
+
+# --- a GPU's own counters: what ncu prints is a fake ---------------------------------------------------------
+
+NAMES = list(dict.fromkeys(metric.lstrip("-") for group in METRICS.values() for metric in group))
+LOADS, COPIES = NAMES[0], "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum"
+CUBE = Problem(256, 256, 256)
+
+
+def log_of(*kernels):
+    """What ncu writes for kernels with these values of NAMES."""
+    quoted = [["ID", "Kernel Name", *NAMES], ["", "", *["sector"] * len(NAMES)]]
+    quoted += [[str(i), "k", *(f"{value:,}" for value in values)] for i, values in enumerate(kernels)]
+    lines = [",".join(f'"{cell}"' for cell in line) for line in quoted]
+    return "\n".join(["==PROF== Connected to process 1", *lines, "==PROF== Disconnected"])
+
+
+def test_counts_are_read_and_metrics_of_one_access_added_up():
+    values = dict(zip(NAMES, range(1000, 1000 + len(NAMES)), strict=True)) | {LOADS: 5000, COPIES: 1200}
+    (found,) = ncu.read(log_of(values.values()))
+    assert found["global", "load", "sectors"] == 5000 - 1200  # the first has both in it
+    assert found["global", "async load", "sectors"] == 1200
+    reads = [values[name] for name in NAMES if name.endswith(("shared_op_ld.sum", "shared_op_ldsm.sum"))]
+    assert found["shared", "load", "wavefronts"] == sum(reads) and len(reads) == 2
+    assert list(found) == list(METRICS) == list(traffic.COUNTED)
+    assert ncu.read("==PROF== nothing was profiled\n") == []
+    with pytest.raises(NoCounters, match="ldgsts"):
+        ncu.read(log_of([1] * len(NAMES)).replace(COPIES, "something_else"))
+
+
+def test_kernels_go_to_the_contenders_in_their_order():
+    who = select("s04_shared_tile cuda", "s13_split_k cuda", "s13_split_k triton")
+    found = [{"n": number} for number in range(5)]
+    deep = Problem(64, 64, 4096)  # s13 splits K here, and adds in a second kernel
+    given = ncu.assign(found, who, deep, REFERENCE_SMS)
+    assert [[count["n"] for count in given[contender]] for contender in who] == [[0], [1, 2], [3, 4]]
+    with pytest.raises(NoCounters, match="counted 4 kernels where 5"):
+        ncu.assign(found[:4], who, deep, REFERENCE_SMS)
+
+
+@pytest.mark.parametrize(
+    ("log", "stderr", "code", "message"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n", "", 1, "run as root"),
+        ("", "No kernels were profiled", 9, "ncu failed: No kernels were profiled"),
+    ],
+)
+def test_a_refusal_is_told_in_words(monkeypatch, log, stderr, code, message):
+    def run(command, **_):
+        with open(command[command.index("--log-file") + 1], "w", encoding="utf-8") as file:
+            file.write(log)
+        return subprocess.CompletedProcess(command, code, "", stderr)
+
+    monkeypatch.setattr(ncu.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(ncu.subprocess, "run", run)
+    with pytest.raises(NoCounters, match=message):
+        ncu.count(select(S02), CUBE)
+
+
+def test_without_ncu_there_is_one_row_that_says_so(monkeypatch):
+    monkeypatch.setattr(ncu.shutil, "which", lambda name: None)
+    monkeypatch.setattr(memory, "refusal", lambda *_: None)
+    (row,) = memory._on_the_gpu(select(S02), CUBE, NoBars())
+    assert (row.status, row.view) == (SKIPPED, HARDWARE) and "ncu was not found" in row.detail
+
+
+def accesses(factor=1, **extra):
+    """What s02 asks for as predicted, and as a GPU counted it, which saw `factor` times as much in Gluon."""
+    values = {"launch": 1, "lane_bytes": 4, "requests": 10, "lanes": 320}
+    return [
+        AccessRow.about("memory", each, CUBE, view=view, space="global", kind=kind, sectors=sectors * times, **values)
+        for each in contenders()
+        if each.stage == "s02_coalesced"
+        for view in (COMPILED, HARDWARE)
+        for kind, sectors in {"load": 40, "store": 8, "async load": extra.get(view, 0)}.items()
+        for times in [factor if view == HARDWARE and each.dialect == "gluon" else 1]
+    ]
+
+
+def test_prediction_over_count(tmp_path):
+    store.save(tmp_path, "memory", accesses(2), ENVIRONMENT)
+    ratios = traffic.confirmed(store.read(tmp_path, "memory")).xs("ratio", axis=1, level=1)
+    assert list(ratios["global", "load"]) == list(ratios["global", "store"]) == [1.0, 0.5, 1.0]
+    assert ratios["global", "async load"].isna().all()  # it has none, and none was counted
+    store.save(tmp_path, "memory", accesses(**{HARDWARE: 5}), ENVIRONMENT)
+    ratios = traffic.confirmed(store.read(tmp_path, "memory")).xs("ratio", axis=1, level=1)
+    assert (ratios["global", "async load"] == 0.0).all()  # counted, but not predicted
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_the_hardware_s_counts_are_a_sentence_and_what_differs(draw_pictures, factor):
+    rows = [row for row in accesses(factor) if row.kind == "load"]
+    svg = draw_pictures("memory", rows)["memory_hardware"]
+    assert f"<!-- {4 - factor} of 3 counts are as predicted -->" in svg
+    told = "<!-- s02 coalesced, Gluon, global loads: 80, not 40 -->" in svg
+    assert told == (style.FAILED in svg) == (factor == 2)
+
+
+def test_published_counts_agree_with_the_hardware_to_2_percent():
+    """Every kernel of the ladder, as predicted without a GPU and as an H200 counted it."""
+    found = traffic.confirmed(store.read(store.PUBLISHED, "memory"))
+    kernels = {(key[0], key[1], key[3]) for key in found.index}
+    known = {(item.stage.id, item.variant, item.dialect) for item in gemm_ref.implementations() if item.math == "fp32"}
+    assert kernels == known
+    ratios = found.xs("ratio", axis=1, level=1).to_numpy(dtype=float)
+    assert np.nanmax(abs(ratios - 1)) <= 0.02
+
+
+def test_a_launch_that_the_hardware_counts_otherwise_is_shown(tmp_path):
+    def miscount(frame):
+        own = (frame["view"] == "hardware") & (frame["stage"] == "s01_naive") & (frame["dialect"] == "cuda")
+        frame.loc[own & (frame["kind"] == "store"), "sectors"] = "1000"
+
+    before = table.block("hardware", store.PUBLISHED)
+    after = table.block("hardware", changed(tmp_path, memory=miscount))
+    shown = [line for line in after.splitlines() if line.startswith("| `") and line not in before]
+    assert shown == ["| `s01_naive` CUDA | 17301504 | 1000 (65536 predicted) | – | – | – | – |"]
+    agreeing = [int(text.split(" of ")[0]) for text in (before, after)]
+    assert agreeing[1] == agreeing[0] - 1

@@ -1,30 +1,38 @@
-"""Ceilings: the micro-kernels compute what they should and compile to what they claim; their rows and plots."""
+"""`roofs`: the micro-kernels compute what they should and compile to what they claim; their rows, and the roofline."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from cuda_kernels import ceilings
 from cuda_kernels.ceilings import MicroKernel
 from cuda_kernels.source import FLAGS
 from experiments.bench import datasheets
 from experiments.bench.verify import CheckResult
+from experiments.publish.drawing import style
+from experiments.publish.drawing.labels import label_line_ends
+from experiments.records import store
+from experiments.records.contenders import contenders
 from experiments.records.request import Request
-from experiments.records.rows import ERROR, FAIL, SKIPPED
+from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
 from experiments.studies.roofs import probes
 from experiments.studies.roofs import study as roofs
 from experiments.studies.roofs.probes import PROBES, Machine
-from gemm_ref import ptx
+from experiments.studies.roofs.roofline import problem_of, requested_intensity, roofline, rungs_at_size
+from gemm_ref import Problem, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.launch import Launch
 from gemm_ref.sass import tools
 from gemm_ref.toolchain import run_nvcc
-from tests.experiments.fixtures import H200, NoBars
+from tests.experiments.fixtures import H200, NoBars, changed, needs_study
 
 SMALL = Machine("cpu", multiprocessors=2, l2_bytes=1 << 20, memory_bytes=1 << 20)
 
@@ -71,17 +79,13 @@ def test_micro_kernels_are_right_on_the_reference_gpu(name, on_reference_gpu):
     assert roofs.check(PROBES[name], SMALL, on_reference_gpu) == ""
 
 
-@pytest.mark.parametrize("name", ["fma", "dram_read", "l2_read", "l1_read", "shared_read"])
-def test_the_check_sees_an_iteration_too_few(name, on_reference_gpu):
+def test_the_check_sees_an_iteration_too_few_and_a_kernel_that_does_nothing(on_reference_gpu):
     def one_less(kernel, data, out, iterations, blocks):
         on_reference_gpu(kernel, data, out, iterations - 1, blocks)
 
-    assert roofs.check(PROBES[name], SMALL, one_less) != ""
-
-
-@pytest.mark.parametrize("name", PROBES)
-def test_the_check_sees_a_kernel_that_does_nothing(name):
-    assert roofs.check(PROBES[name], SMALL, lambda *_: None) != ""
+    for name in ("fma", "dram_read", "l2_read", "l1_read", "shared_read"):
+        assert roofs.check(PROBES[name], SMALL, one_less) != "", name
+    assert all(roofs.check(probe, SMALL, lambda *_: None) for probe in PROBES.values())
 
 
 @needs_gpu
@@ -116,41 +120,29 @@ def count(loop: list[str], opcode: str) -> int:
     return sum(instruction.startswith(opcode) for instruction in loop)
 
 
-ARCHES = pytest.mark.parametrize("arch", ["-arch=sm_90a", "-arch=sm_80"])
+@pytest.mark.parametrize(
+    ("name", "opcode", "often"),
+    [
+        ("fma", "FFMA", 2 * probes.Fma.PAIRS * probes.Fma.STEPS),
+        ("mma_bf16", "HMMA.16816.F32.BF16", probes.Mma.STEPS * probes.Mma.TILES**2),
+        ("l2_read", "LDG.E.128.STRONG.GPU", 2 * probes.Read.LOADS),  # past L1, and unrolled once
+        ("shared_read", "LDS.128", probes.Shared.LOADS),
+    ],
+)
+def test_a_loop_has_the_instructions_that_are_measured_and_hardly_any_others(name, opcode, often, compiled):
+    loop = loop_with(opcode, compiled(PROBES[name].kernel, "-cubin", "-arch=sm_90a"))
+    assert count(loop, opcode) == count(loop, opcode.split(".")[0]) == often
+    if name != "l2_read":
+        assert len(loop) - often <= (3 * often if name == "shared_read" else 4)  # what becomes of each word
 
 
-class TestSass:
-    """What ptxas makes of each loop: the instructions that are to be measured, and hardly any others."""
-
-    @ARCHES
-    def test_fma(self, arch, compiled):
-        loop = loop_with("FFMA", compiled(PROBES["fma"].kernel, "-cubin", arch))
-        pairs = probes.Fma.PAIRS
-        assert count(loop, "FFMA") == 2 * pairs * probes.Fma.STEPS
-        assert len(loop) - count(loop, "FFMA") <= 4
-        written = [re.findall(r"R\d+", instruction)[0] for instruction in loop if instruction.startswith("FFMA")]
-        for start in range(0, len(written), pairs):  # as many in a row do not wait for one another
-            assert len(set(written[start : start + pairs])) == pairs
-
-    @ARCHES
-    def test_mma(self, arch, compiled):
-        loop = loop_with("HMMA", compiled(PROBES["mma_bf16"].kernel, "-cubin", arch))
-        assert count(loop, "HMMA.16816.F32.BF16") == probes.Mma.STEPS * probes.Mma.TILES**2
-        assert len(loop) - count(loop, "HMMA") <= 4
-
-    def test_read_past_l1(self, compiled):
-        loop = loop_with("LDG", compiled(PROBES["l2_read"].kernel, "-cubin", "-arch=sm_90a"))
-        assert count(loop, "LDG.E.128.STRONG.GPU") == count(loop, "LDG") == 2 * probes.Read.LOADS  # unrolled once
-
-    @ARCHES
-    def test_copy(self, arch, compiled):
-        text = disassembly(compiled(PROBES["dram_copy"].kernel, "-cubin", arch))
-        assert re.findall(r"LDG\S*", text) == ["LDG.E.128.CONSTANT"] and re.findall(r"STG\S*", text) == ["STG.E.128"]
-
-    def test_shared(self, compiled):
-        loop = loop_with("LDS", compiled(PROBES["shared_read"].kernel, "-cubin", "-arch=sm_90a"))
-        assert count(loop, "LDS.128") == probes.Shared.LOADS
-        assert len(loop) <= 4 * probes.Shared.LOADS
+def test_multiply_adds_in_a_row_do_not_wait_for_one_another_and_a_copy_is_one_vector(compiled):
+    loop = loop_with("FFMA", compiled(PROBES["fma"].kernel, "-cubin", "-arch=sm_80"))
+    written = [re.findall(r"R\d+", instruction)[0] for instruction in loop if instruction.startswith("FFMA")]
+    for start in range(0, len(written), probes.Fma.PAIRS):
+        assert len(set(written[start : start + probes.Fma.PAIRS])) == probes.Fma.PAIRS
+    text = disassembly(compiled(PROBES["dram_copy"].kernel, "-cubin", "-arch=sm_90a"))
+    assert re.findall(r"LDG\S*|STG\S*", text) == ["LDG.E.128.CONSTANT", "STG.E.128"]
 
 
 @pytest.mark.parametrize("math", ["bf16", "fp8"])
@@ -190,17 +182,25 @@ def test_what_a_gpu_lacks_is_skipped_and_what_does_not_compile_is_an_error(monke
     assert len(built) == len(set(built))
 
 
+@pytest.fixture
+def on_a_fake_gpu(monkeypatch):
+    """An H200 on which all ceilings are compiled."""
+    for name, value in (("get_device_capability", (9, 0)), ("get_device_name", "NVIDIA H200")):
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    monkeypatch.setattr(roofs, "this_machine", lambda: SMALL)
+    monkeypatch.setattr(roofs, "_build", lambda kernels, capability: dict.fromkeys(kernels, CheckResult()))
+    monkeypatch.setattr(roofs.provenance, "gpu", lambda: H200 | {"sm_clock_mhz": 1755})
+
+
+@pytest.mark.usefixtures("on_a_fake_gpu")
 def test_one_ceiling_that_breaks_hides_no_other(monkeypatch):
     def check(probe, machine, launch):
         if probe.name == "fma":
             raise RuntimeError("it did not start")
         return "wrong"
 
-    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))
-    monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
-    monkeypatch.setattr("torch.cuda.empty_cache", lambda: None)
-    monkeypatch.setattr(roofs, "this_machine", lambda: SMALL)
-    monkeypatch.setattr(roofs, "_build", lambda kernels, capability: dict.fromkeys(kernels, CheckResult()))
     monkeypatch.setattr(roofs, "check", check)
     monkeypatch.setattr(roofs.timers, "CudaTimer", lambda: None)
     rows = list(roofs.measure(Request("cuda"), roofs.CONTENDERS, NoBars()))
@@ -209,6 +209,7 @@ def test_one_ceiling_that_breaks_hides_no_other(monkeypatch):
     assert rows[0].detail == "RuntimeError: it did not start"
 
 
+@pytest.mark.usefixtures("on_a_fake_gpu")
 def test_a_row_has_the_rate_and_what_to_compare_it_with(monkeypatch):
     runs = []  # iterations of each launch; one takes 10 microseconds
 
@@ -216,21 +217,13 @@ def test_a_row_has_the_rate_and_what_to_compare_it_with(monkeypatch):
         work()
         return 10.0 * runs[-1]
 
-    monkeypatch.setattr(ceilings, "launch", lambda kernel, data, out, iterations, blocks: runs.append(iterations))
-    monkeypatch.setattr(roofs, "check", lambda *_: "")
-    monkeypatch.setattr(roofs.timers, "CudaTimer", lambda: timer)
-    monkeypatch.setattr(roofs.provenance, "gpu", lambda: H200 | {"sm_clock_mhz": 1755})
-    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))
-    monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
-    monkeypatch.setattr("torch.cuda.empty_cache", lambda: None)
-    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA H200")
-    monkeypatch.setattr(roofs, "this_machine", lambda: SMALL)
-
     def measure(name):
-        monkeypatch.setattr(roofs, "_build", lambda kernels, capability: dict.fromkeys(kernels, CheckResult()))
         (row,) = roofs.measure(Request("cuda"), [PROBES[name]], NoBars())
         return row
 
+    monkeypatch.setattr(ceilings, "launch", lambda kernel, data, out, iterations, blocks: runs.append(iterations))
+    monkeypatch.setattr(roofs, "check", lambda *_: "")
+    monkeypatch.setattr(roofs.timers, "CudaTimer", lambda: timer)
     row = measure("fma")
     assert runs[-1] == 300  # for 3 ms
     flop = 2 * 4 * 256 * (8 * 2 * 32) * 2  # multiprocessors, blocks on each, threads, FMAs of a trip
@@ -246,11 +239,6 @@ def test_a_row_has_the_rate_and_what_to_compare_it_with(monkeypatch):
     assert (row.status, row.value, row.median_us) == (FAIL, None, None) and "is off by 1" in row.detail
 
 
-def test_without_a_gpu_it_says_that_it_needs_one(invoke, tmp_path):
-    done = invoke("run", "roofs", "--device", "cpu", "--results", tmp_path)
-    assert done.exit_code == 2 and "the ceilings need a GPU" in done.said
-
-
 def test_filters_of_kernels_leave_it_out():
     assert all(roofs.unsuited(probe, Request("cuda")) == "" for probe in roofs.CONTENDERS)
     assert "choose kernels" in roofs.unsuited(PROBES["fma"], Request("cuda", stages=("s01_naive",)))
@@ -259,19 +247,16 @@ def test_filters_of_kernels_leave_it_out():
 # --- what is known beforehand ---------------------------------------------------------------------------------
 
 
-def test_datasheets_are_found_by_the_whole_name():
+def test_datasheets_are_whole_and_found_by_the_whole_name():
     sheet = datasheets.find("NVIDIA H200")
     assert sheet.figures.get(PROBES["fma"].figure) == 67.0 and sheet.figures.get(PROBES["wgmma_bf16"].figure) == 989.5
     assert sheet.figures.get(PROBES["dram_copy"].figure) == 4.8 and sheet.figures.get(PROBES["l2_read"].figure) is None
     assert "H200" in sheet.source
     assert datasheets.find("NVIDIA H200 NVL") is None
     assert datasheets.find("NVIDIA A100-SXM4-80GB").figures.get(PROBES["wgmma_fp8"].figure) is None
-
-
-def test_every_datasheet_is_whole():
-    for name, sheet in datasheets._entries().items():
-        assert sheet.source and {"fp32", "tf32", "bf16", "fp16", "dram"} <= set(sheet.figures), name
-        assert sheet.figures["bf16"] == sheet.figures["fp16"] >= 2 * sheet.figures["fp32"] * 0.99, name
+    for name, each in datasheets._entries().items():
+        assert each.source and {"fp32", "tf32", "bf16", "fp16", "dram"} <= set(each.figures), name
+        assert each.figures["bf16"] == each.figures["fp16"] >= 2 * each.figures["fp32"] * 0.99, name
 
 
 def test_what_the_clock_allows():
@@ -283,3 +268,76 @@ def test_what_the_clock_allows():
     assert datasheets.by_clock(PROBES["l2_read"].figure, H200) is None
     assert datasheets.by_clock(PROBES["mma_bf16"].figure, H200 | {"capability": "8.9"}) is None
     assert datasheets.by_clock(PROBES["fma"].figure, {"capability": "9.0", "multiprocessors": 132}) is None
+
+
+# --- the pictures --------------------------------------------------------------------------------------------
+
+CUBE = 256  # what `memory` counts at: 2^25 FLOP
+
+
+def _memory_csv(folder: Path, **changes: object) -> None:
+    """Counts as `memory` writes them: each kernel loads 2^18 sectors and stores 2^14."""
+    same = {"status": PASS, "launch": 1, "view": "compiled", "space": "global"} | dict.fromkeys("mnk", CUBE)
+    rows = [
+        {"stage": each.stage, "variant": each.variant, "dialect": each.dialect, "kind": kind, "sectors": sectors}
+        for each in contenders()
+        if each.math == "fp32" and each.dialect
+        for kind, sectors in (("load", 2**18), ("store", 2**14))
+    ]
+    pd.DataFrame([row | same | changes for row in rows]).to_csv(folder / "memory.csv", index=False)
+
+
+def test_intensity_is_that_of_the_sectors_asked_for(tmp_path):
+    """At 4 times the depth 4 times as many are loaded, and no more are stored."""
+    _memory_csv(tmp_path)
+    for sizes, loads in (((1, 1, 1), 2**18), ((1, 1, 4), 2**20), ((2, 2, 1), 2**20)):
+        problem, times = Problem(*(size * CUBE for size in sizes)), sizes[0] * sizes[1]
+        found = requested_intensity(tmp_path, problem)["s01_naive", "default", "triton"]
+        assert found == pytest.approx(problem.flops / (32 * (loads + times * 2**14)))
+    # s14 takes another tile at 4096 than at the cube that is counted
+    here, there = (requested_intensity(tmp_path, Problem(edge, edge, edge)).keys() for edge in (CUBE, 4096))
+    assert {stage for stage, *_ in here - there} == {"s14_register_banks"}
+
+
+@pytest.mark.parametrize("change", [{"launch": 2}, {"m": 2 * CUBE}, {"space": "shared"}, {"status": SKIPPED}])
+def test_counts_that_cannot_be_carried_over_are_left_out(tmp_path, change):
+    _memory_csv(tmp_path, **change)
+    assert requested_intensity(tmp_path, Problem(4096, 4096, 4096)) == {}
+
+
+@needs_study("ladder", "memory")
+def test_the_roofline_needs_a_ladder_and_counts_and_has_its_marks_where_the_data_are(tmp_path, draw_pictures):
+    ladder = rungs_at_size(store.read(store.PUBLISHED, "ladder"))
+    asked = requested_intensity(store.PUBLISHED, problem_of(ladder))
+    measured = store.read(store.PUBLISHED, "roofs").set_index("stage")
+    figure = roofline(measured, ladder, asked, "a caption")
+    everyone, closer = (
+        {(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in ax.lines if len(line.get_xdata()) == 1}
+        for ax in figure.axes
+    )
+    keys = [(row.stage, row.variant, row.dialect) for row in ladder.itertuples()]
+    assert everyone == {
+        (asked[key], tflops) for key, tflops in zip(keys, ladder["tflops"], strict=True) if key in asked
+    }
+    assert closer == {point for point in everyone if point[1] > 0.2 * measured.loc["fma", "value"]} != everyone
+    sizes = {look.overlaid()["ms"] for look in style.LOOKS.values()}
+    assert len(sizes) == len(style.LOOKS)  # at one point all of them are seen
+    folder = changed(tmp_path)
+    (folder / "ladder.csv").unlink()
+    (shares,) = draw_pictures("roofs", folder=folder).values()
+    for text in (f"datasheet {67.0}", "by clock 66.9", "no figure to compare with"):
+        assert text in shares, text
+
+
+def test_labels_do_not_lie_over_one_another():
+    ax = Figure(figsize=(4, 4)).subplots()
+    ax.set(xscale="log", yscale="log", xlim=(1, 1000), ylim=(0.1, 1000))
+    anchors = {f"s{i:02}": (30.0 if i % 3 else 20.0, 40 - i / 9) for i in range(12)} | {"s20": (2.0, 39)}
+    label_line_ends(ax, anchors, top=50)
+    places = {text.get_text(): ax.transData.transform(text.xy) * 0.72 + text.xyann for text in ax.texts}
+    heights = [places[f"s{i:02}"][1] for i in range(12)]
+    assert heights == sorted(heights, reverse=True)  # as their points
+    for one, two in itertools.combinations(places.values(), 2):
+        assert abs(one[1] - two[1]) > 8.5 or abs(one[0] - two[0]) > 17  # points: a line's height, a label's width
+    assert abs(places["s20"][1] - ax.transData.transform(anchors["s20"])[1] * 0.72) < 0.1  # alone: not moved
+    assert max(y for _, y in places.values()) < ax.transData.transform((1, 50))[1] * 0.72

@@ -1,4 +1,4 @@
-"""Scaling, without a GPU: who takes part at what sizes, what the rows say, and that one rank's fault ends all."""
+"""`scaling`, without a GPU: who takes part, what the rows and the model say, and that one rank's fault ends all."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import torch
 
 from experiments import runner, selection
 from experiments.bench.verify import DeviceLost
+from experiments.publish.outcomes import outcome
+from experiments.records import scaling as measured
+from experiments.records import store
 from experiments.records.contenders import Contender, contenders
 from experiments.records.controls import CONTROL
 from experiments.records.request import Request, UsageError
@@ -18,7 +21,7 @@ from experiments.studies.scaling import study as scaling
 from gemm_ref import Problem
 from gemm_ref.distributed import layouts, spawn
 from gemm_ref.distributed.layouts import ALL_GATHER, GRID, IN_TURN, OVERLAPPED, REDUCE_SCATTER
-from tests.experiments.fixtures import NoBars
+from tests.experiments.fixtures import NoBars, changed
 
 POOL = contenders()
 CUBE = Problem(96, 96, 96)
@@ -146,3 +149,36 @@ def test_a_rank_that_fails_stops_the_experiment(monkeypatch):
     chosen = runner.choose(scaling, request, POOL)
     with pytest.raises(DeviceLost, match="rank 1 of 2: planted"):
         list(scaling.measure(request, chosen, NoBars()))
+
+
+# --- the model beside what was published ---------------------------------------------------------------------
+
+
+def test_the_model_is_within_a_tenth_of_what_was_measured(tmp_path):
+    frame, models = store.read(store.PUBLISHED, "scaling"), measured.models(store.PUBLISHED)
+    waves = {stage: model.speed.wave for (stage, *_), model in models.items()}
+    assert waves["s18_warp_specialized"] == 132 * 128 * 256 and waves["cublas"] == 132 * 64 * 64
+    found = measured.compared(frame, models)
+    assert len(found) == len(measured.timed(frame)) and found["error"].abs().max() < 0.1
+    assert found["error"].abs().median() < 0.02
+    without = changed(tmp_path, scaling=lambda frame: frame[~frame["way"].isin((COLLECTIVE, COPIES))])
+    assert measured.models(without) == {} and measured.compared(frame, {}).empty
+
+
+def test_a_picture_is_drawn_of_a_size_that_was_divided_alone(tmp_path, draw_pictures):
+    """As one past what is grown is, if it is asked for by itself."""
+    folder = changed(tmp_path, scaling=lambda frame: frame[frame["scaling"] == STRONG])
+    svg = draw_pictures("scaling", folder=folder)
+    assert svg.keys() == {"scaling", "scaling_model"} and "the model is off by" in svg["scaling_model"]
+
+
+def test_sentences_follow_the_rows():
+    frame = store.read(store.PUBLISHED, "scaling")
+    said = outcome("scaling", frame)
+    most = frame["gpus"].max()
+    assert f"On {most} GPUs, all-gather with a product in" in said and "% overlapped of the speed" in said
+    frame.loc[frame["way"] == OVERLAPPED, "efficiency"] /= 2
+    assert outcome("scaling", frame) != said
+    ways = frame["way"].isin(layouts.WAYS).sum()
+    without_gpu = outcome("scaling", frame.assign(median_us=float("nan"), efficiency=float("nan")))
+    assert f"{ways} of {ways} ways are right" in without_gpu

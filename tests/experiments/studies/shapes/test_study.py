@@ -11,16 +11,7 @@ from experiments.records.controls import CONTROL
 from experiments.records.request import DEFAULT, FULL
 from experiments.studies.shapes.study import FIRST
 from gemm_ref import stages_in
-from tests.experiments.fixtures import CUBLAS, ENVIRONMENT, TFLOPS, ladder_rows, renamed, sweep_rows
-
-
-def test_pictures_of_tensor_cores_name_the_best_rung(draw_pictures):
-    named = [shape.sizes for shape in workloads.named_shapes()]
-    found = draw_pictures("shapes", sweep_rows("shapes", named))
-    assert found.keys() == {"shapes_tensor_cores"}
-    assert all(
-        text in found["shapes_tensor_cores"] for text in ("Llama 3 qkv (2048", "s18 45", "s18 90", "geometric mean")
-    )
+from tests.experiments.fixtures import CUBLAS, ENVIRONMENT, TFLOPS, ladder_rows, needs_study, renamed, sweep_rows
 
 
 def shape_rows(*sizes):
@@ -41,42 +32,44 @@ def test_shapes_are_named_and_mapped(draw_pictures):
     assert found["shapes_named"].count(f"<!-- {share}% {last[:3]} -->") >= len(named)
 
 
+@needs_study("roofs")
 def test_the_read_roof_is_of_what_memory_binds(draw_pictures, tmp_path):
-    """Bytes over time, where they take longer than the arithmetic; without `roofs` nothing is drawn."""
+    """Bytes over time, where they take longer than the arithmetic."""
     decode, square = (1, 4096, 4096), (2048, 4096, 4096)
+    ceilings = [
+        studies.row_type("roofs")(experiment="roofs", stage=name, backend="cuda", value=value)
+        for name, value in (("fma", 60.0), ("dram_read", 4.0))
+    ]
+    store.save(tmp_path, "roofs", ceilings, ENVIRONMENT)
     rows = [dataclasses.replace(row, median_us=40.0) for row in shape_rows(decode, square)]
-    assert "shapes_read_roof" not in draw_pictures("shapes", rows)
-    store.save(tmp_path, "roofs", [_ceiling("fma", 60.0), _ceiling("dram_read", 4.0)], ENVIRONMENT)
     svg = draw_pictures("shapes", rows)["shapes_read_roof"]
     assert "(1 × 4096 × 4096)" in svg and "(2048 × 4096 × 4096)" not in svg
     took_us = 4 * (4096 * 4096 + 2 * 4096) / 4.0 / 1e6
     assert f"<!-- {format_short_percent(100 * took_us / 40)}% {FIRST[:3]} -->" in svg
 
 
-def _ceiling(name, value):
-    return studies.row_type("roofs")(experiment="roofs", stage=name, backend="cuda", value=value)
-
-
-def test_every_named_shape_has_a_reason_a_source_and_sizes_of_its_own():
+def test_named_shapes_have_a_source_and_sizes_of_their_own_and_some_are_timed_by_default():
     named = workloads.named_shapes()
-    assert len(named) >= 40 and len({shape.sizes for shape in named}) == len(named)
+    groups = {shape.sizes: shape.group for shape in named}
+    assert len(named) >= 40 and len(groups) == len(named)
     assert all(20 < len(shape.why) <= 100 and len(shape.source) > 20 and min(shape.sizes) > 0 for shape in named)
     assert {(1, 4096), (8, 4096), (16, 4096)} <= {shape.sizes[::2] for shape in named if shape.group == "decode"}
     assert all(any(side % 4 for side in shape.sizes) for shape in named if shape.group == "odd")
-
-
-def test_shapes_of_the_default_preset_are_of_every_group():
-    groups = {shape.sizes: shape.group for shape in workloads.named_shapes()}
-    few, all_ = workloads.shapes(DEFAULT, "bf16"), workloads.shapes(FULL, "bf16")
-    assert {groups[sizes] for sizes in few} == set(groups.values()) and all_ == list(groups)
+    few, everyone = workloads.shapes(DEFAULT, "bf16"), workloads.shapes(FULL, "bf16")
+    assert {groups[sizes] for sizes in few} == set(groups.values()) and everyone == list(groups)
     assert set(workloads.shapes(FULL, "fp32")) == {*groups, *workloads.map_sizes(FULL)}
 
 
-def test_a_mode_with_one_rung_names_it_once_and_means_leave_out_failed_controls(draw_pictures, tmp_path):
-    problems = [(1, 4096, 4096), (2048, 6144, 4096)]
-    only = [each for each in sweep_rows("shapes", problems) if each.stage[:3] == "s18" and each.math == "bf16"]
+def test_a_picture_of_tensor_cores_names_the_best_rung_and_marks_failed_controls(draw_pictures, tmp_path):
+    """What is marked is in no mean; and a mode with one rung names it once, and not in each line."""
+    rows = sweep_rows("shapes", [(1, 4096, 4096), (2048, 6144, 4096)])
+    everyone = draw_pictures("shapes", rows, tmp_path / "everyone")
+    assert everyone.keys() == {"shapes_tensor_cores"}
+    for text in ("Llama 3 qkv (2048", "s18 45", "s18 90", "geometric mean"):
+        assert text in everyone["shapes_tensor_cores"]
+    assert "geometric mean, " not in everyone["shapes_tensor_cores"]
+    only = [each for each in rows if each.stage[:3] == "s18" and each.math == "bf16"]
     failed = dataclasses.replace(only[0], stage=CONTROL, backend=CONTROL, dialect="", verdict="UNSURE")
     svg = draw_pictures("shapes", [*only, failed])["shapes_tensor_cores"]
     assert "bf16 s18" in svg and "s18 45" not in svg and "geometric mean, without †" in svg
     assert svg.count("<!-- 90 -->") == 2 * 3 and svg.count("<!-- 45 -->") == 3  # that of batch 1 is in no mean
-    assert "geometric mean, " not in draw_pictures("shapes", only, tmp_path / "only")["shapes_tensor_cores"]

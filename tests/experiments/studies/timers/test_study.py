@@ -18,9 +18,8 @@ from tests.experiments.fixtures import select_contenders, sweep_row
 def test_every_way_of_taking_a_time_is_set_beside_the_cold_one(seen, draw_pictures, monkeypatch):
     monkeypatch.setattr(timers, "missing_for", lambda way: "do_bench: no Triton" if way == DO_BENCH else "")
     own = select_contenders(timers)
-    assert {each.math for each in own} == {"fp32", "bf16"} and {
-        each.math for each in select_contenders(timers, math="fp8")
-    } == {"fp8"}
+    assert {each.math for each in own} == {"fp32", "bf16"}
+    assert {each.math for each in select_contenders(timers, math="fp8")} == {"fp8"}
     skipped = list(timers.measure(Request("cuda"), own, Bars(None)))
     assert {mode for _, mode, _ in seen} == {*WAYS} - {DO_BENCH}
     assert {(each.status, each.detail) for each in skipped} == {(SKIPPED, "do_bench: no Triton")}
@@ -34,5 +33,5 @@ def test_every_way_of_taking_a_time_is_set_beside_the_cold_one(seen, draw_pictur
     ]
     found = draw_pictures("timers", [*timed, *skipped])["timers"]
     assert all(text in found for text in ("host clock", "do_bench", "M = N = K = 256", "90%", "50%"))
-    text = outcome("timers", pd.DataFrame([dataclasses.asdict(each) for each in timed]))
-    assert "50% (warm)" in text and "400% (host clock)" in text and "50% of its speed by one timer (host clock)" in text
+    said = outcome("timers", pd.DataFrame([dataclasses.asdict(each) for each in timed]))
+    assert "50% (warm)" in said and "400% (host clock)" in said and "50% of its speed by one timer (host clock)" in said
