@@ -116,7 +116,7 @@ def test_a_kernel_that_kills_the_gpu_has_a_row(run, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("file", ["example.csv", "environment.json"])
 def test_a_folder_of_foreign_files_is_refused(run, invoke, tmp_path, file):
-    """Before anything is measured, and before anything is drawn."""
+    """They are refused before anything is measured or drawn."""
     store.save(tmp_path, "example", renamed("example", ladder_rows((64,))), ENVIRONMENT)
     (tmp_path / file).write_text("{" if file.endswith("json") else "a,b\n1,2\n", encoding="utf-8")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}

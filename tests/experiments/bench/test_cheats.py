@@ -1,4 +1,4 @@
-"""What looks faster than it is: it is never timed, or its row is a failure without a time. And what is not timed."""
+"""What looks faster than it is is never timed, or its row is a failure without a time; and who is timed at all."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def _two_at_most(monkeypatch):
 
 @pytest.fixture
 def forked(monkeypatch):
-    """Processes are forked, which takes no time; that new ones can do the work as well is asked once."""
+    """Processes are forked, which is quick; one test starts new ones, as a run does."""
     fork = multiprocessing.get_context("fork")
     monkeypatch.setattr(processes.multiprocessing, "get_context", lambda method: fork)
 

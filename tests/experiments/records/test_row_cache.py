@@ -121,7 +121,7 @@ def test_rows_follow_from_some_sources_versions_and_variables(house, monkeypatch
 
 @pytest.mark.parametrize("status", [FAIL, ERROR, SKIPPED])
 def test_what_did_not_pass_is_measured_again(status):
-    """Also where it passed before."""
+    """It is also measured again where it passed before."""
     measure(work=Work(status))
     assert measure()[0] == PARTS
     measure(work=Work(status), fresh=True)
@@ -131,7 +131,7 @@ def test_what_did_not_pass_is_measured_again(status):
 @settings(max_examples=10, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1), bits=st.integers(0, 255))
 def test_a_damaged_file_is_measured_again_and_mended(place, bits):
-    """Cut off somewhere, or with another byte there."""
+    """It is cut off somewhere, or has another byte there."""
     measure()
     (path,) = (build.CACHE / "cached").iterdir()
     whole = path.read_bytes()

@@ -62,7 +62,7 @@ def test_nothing_measured_says_nothing(draw_pictures, tmp_path, name):
 
 @EACH
 def test_published_rows_are_drawn_as_the_captions_say(name):
-    """Each picture that has a caption, with the day of a run on it. That tables follow the rows is seen in docs/."""
+    """Each picture with a caption is drawn and shows the date of a run. docs/ pins the tables (tests/test_repo.py)."""
     drawn = pictures.render(name, store.PUBLISHED, style.PAGE)
     assert {file.removesuffix(style.PAGE) for file in drawn} == studies.abouts()[name]["captions"].keys()
     runs = store.runs_of(store.read(store.PUBLISHED, name), store.PUBLISHED)
@@ -80,7 +80,7 @@ def test_published_rows_compared_with_themselves_are_the_same_and_told_apart():
 
 @EACH
 def test_no_two_published_rows_are_of_the_same_measurement(name):
-    """In `memory` a kernel has a row for each access, and they are replaced together."""
+    """In `memory` a kernel has a row for each access, and a rerun replaces them together."""
     frame, key = store.read(store.PUBLISHED, name), [*studies.row_type(name).KEY]
     if name == "memory":
         key += ["view", "launch", "space", "file", "line", "op"]
@@ -145,14 +145,14 @@ def test_a_study_is_imported_in_its_folder_and_in_its_tests_alone():
 
 
 RUNS = next(count for count in itertools.count(2) if math.comb(count, count // 2) >= len(studies.names()))
-# In which of the runs a study is deleted. No two are deleted in the same ones, so for each two of them there is a run
-# without the one and with the other.
+# The runs in which each study is deleted. No two studies are deleted in the same runs, so for each pair there is a run
+# without the first and with the second.
 DELETED = dict(zip(studies.names(), itertools.combinations(range(RUNS), RUNS // 2), strict=False))
 
 
 @pytest.mark.parametrize("run", range(RUNS))
 def test_a_study_can_be_deleted(run, tmp_path):
-    """In a copy without some folders all others are listed, imported and drawn, those that read their CSVs too."""
+    """In a copy without some folders all others are listed, imported and drawn, also those that read their CSVs."""
     gone = {name for name, runs in DELETED.items() if run in runs}
     shutil.copytree(studies.FOLDER, tmp_path / "studies", ignore=shutil.ignore_patterns("__pycache__", *gone))
     child = multiprocessing.get_context("fork").Process(target=_without, args=(gone, tmp_path))
@@ -162,7 +162,7 @@ def test_a_study_can_be_deleted(run, tmp_path):
 
 
 def _without(gone: set[str], folder: Path) -> None:
-    """What test_a_study_can_be_deleted asks, in a process of its own."""
+    """Checks in a process of its own what test_a_study_can_be_deleted states."""
     everyone = studies.names()
     with studies_in(folder / "studies"):
         others = studies.names()

@@ -99,7 +99,7 @@ def test_rows_say_what_was_predicted_chosen_and_left_out(rows, rungs):
 
 
 def test_of_many_candidates_some_are_tried_and_the_chosen_one_always():
-    """Fewer of them, in fewer rounds and without the autotuner, at problems that a table is fitted on."""
+    """At problems that a table is fitted on there are fewer candidates, fewer rounds and no autotuner."""
     rung, deep = select_contenders(question)[0], Problem(128, 128, 65536)
     found = question.select_tries(rung, deep, 132, question.JUDGED[FULL])
     tiles = [each.candidate.tile for each in found.values()]

@@ -87,7 +87,7 @@ def test_the_picture_says_how_many_passed_and_names_what_did_not(draw_pictures):
 
 
 def test_of_many_checks_that_passed_the_worst_is_published(tmp_path):
-    """One for each kernel, K and kind of inputs, which says for how many it stands; the card's own folder keeps all."""
+    """One row is published for each kernel, K and kind of inputs, with how many it stands for; the card keeps all."""
     checks = ((3, 7, "normal", 0.1), (5, 7, "normal", 0.4), (9, 7, "normal", 0.2), (3, 7, "one_hot", 0.0))
     rows = [checked_row(m=m, k=k, inputs=kind, bound_share=share) for m, k, kind, share in checks]
     folder, gpu = tmp_path / "nvidia-h200", H200 | {"driver": "1.2.3"}

@@ -106,7 +106,7 @@ def test_the_seconds_that_settle_do_not_count(monkeypatch):
 
 
 def test_inputs_are_drawn_relative_to_normal_ones_and_rungs_in_a_burst_and_held(draw_pictures):
-    """Each picture at its largest size."""
+    """Each picture is of the largest size that it has rows of."""
     rows = [row for row in ladder_rows((1024, 8192)) if row.stage in ("cublas", "s12_async_copy")]
     held = renamed("energy", rows, inputs="normal", sm_mhz=1500.0, power_w=500.0, mode="sustained")
     zeros = [dataclasses.replace(row, inputs="zeros", tflops=1.25 * row.tflops) for row in held if row.m == 8192]

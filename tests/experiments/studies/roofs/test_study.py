@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+import tempfile
 from pathlib import Path
 
 import pandas as pd
@@ -31,7 +32,7 @@ from gemm_ref import Problem, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.launch import Launch
 from gemm_ref.sass import tools
-from gemm_ref.toolchain import run_nvcc
+from gemm_ref.toolchain import architecture, assemble, run_nvcc
 from tests.experiments.fixtures import H200, NoBars, changed, needs_study
 
 SMALL = Machine("cpu", multiprocessors=2, l2_bytes=1 << 20, memory_bytes=1 << 20)
@@ -43,31 +44,21 @@ needs_gpu = pytest.mark.gpu
 # --- the micro-kernels ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    """`compiled(kernel, *flags)`: what nvcc makes of a micro-kernel, once."""
-
-    @functools.cache
-    def run(kernel: MicroKernel, *flags: str) -> Path:
-        out = tmp_path_factory.mktemp("ceiling") / "out"
-        run_nvcc([*FLAGS, *kernel.defines, *flags, str(ceilings.FOLDER / f"{kernel.file}.cu"), "-o", str(out)])
-        return out
-
-    return run
+@functools.cache
+def ptx_of(kernel: MicroKernel, capability: tuple[int, int] = (9, 0)) -> str:
+    """What nvcc makes of a micro-kernel."""
+    with tempfile.TemporaryDirectory() as folder:
+        out, file = Path(folder) / "out.ptx", str(ceilings.FOLDER / f"{kernel.file}.cu")
+        run_nvcc([*FLAGS, *kernel.defines, "-ptx", f"-arch=compute_{architecture(capability)}", file, "-o", str(out)])
+        return out.read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def on_reference_gpu(compiled):
+def on_reference_gpu(kernel: MicroKernel, data, out, iterations: int, blocks: int) -> None:
     """What `ceilings.launch` is on a GPU; the arguments between the pointers and `iterations` are those of the .cu."""
-
-    def launch(kernel: MicroKernel, data, out, iterations: int, blocks: int) -> None:
-        text = compiled(kernel, "-ptx", "-arch=compute_90a").read_text(encoding="utf-8")
-        tiles = data.nbytes // (4 * 16 * kernel.threads)
-        more = {"copy": [], "read": [tiles, (blocks % tiles or 1) if tiles > 1 else 0, iterations]}
-        shape = Launch((blocks, 1, 1), (kernel.threads, 1, 1))
-        ptx.run(ptx.load(text), shape, [data, out, *more.get(kernel.file, [iterations])], names=("in", "out"))
-
-    return launch
+    tiles = data.nbytes // (4 * 16 * kernel.threads)
+    more = {"copy": [], "read": [tiles, (blocks % tiles or 1) if tiles > 1 else 0, iterations]}
+    shape = Launch((blocks, 1, 1), (kernel.threads, 1, 1))
+    ptx.run(ptx.load(ptx_of(kernel)), shape, [data, out, *more.get(kernel.file, [iterations])], names=("in", "out"))
 
 
 # The reference GPU has no tensor cores, so those micro-kernels are checked on a GPU alone.
@@ -75,11 +66,11 @@ WITHOUT_TENSOR_CORES = [name for name, probe in PROBES.items() if probe.math in 
 
 
 @pytest.mark.parametrize("name", WITHOUT_TENSOR_CORES)
-def test_micro_kernels_are_right_on_the_reference_gpu(name, on_reference_gpu):
+def test_micro_kernels_are_right_on_the_reference_gpu(name):
     assert roofs.check(PROBES[name], SMALL, on_reference_gpu) == ""
 
 
-def test_the_check_sees_an_iteration_too_few_and_a_kernel_that_does_nothing(on_reference_gpu):
+def test_the_check_sees_an_iteration_too_few_and_a_kernel_that_does_nothing():
     def one_less(kernel, data, out, iterations, blocks):
         on_reference_gpu(kernel, data, out, iterations - 1, blocks)
 
@@ -97,13 +88,14 @@ def test_micro_kernels_are_right_on_the_gpu(name):
     assert roofs.check(probe, roofs.this_machine(), ceilings.launch) == ""
 
 
-def disassembly(cubin: Path) -> str:
-    return tools.disassemble(cubin.read_bytes())
+@functools.cache
+def sass_of(name: str, capability: tuple[int, int] = (9, 0)) -> str:
+    return tools.disassemble(assemble(ptx_of(PROBES[name].kernel, capability), capability))
 
 
-def loop_with(opcode: str, cubin: Path) -> list[str]:
+def loop_with(opcode: str, sass: str) -> list[str]:
     """The SASS of the innermost loop that has an instruction `opcode`, without the branch and NOPs."""
-    lines = [line.strip() for line in disassembly(cubin).splitlines()]
+    lines = [line.strip() for line in sass.splitlines()]
     for end, line in enumerate(lines):
         target = re.search(r"BRA `\((\.L_x_\d+)\)", line)
         if target and f"{target[1]}:" in lines[:end]:
@@ -129,34 +121,33 @@ def count(loop: list[str], opcode: str) -> int:
         ("shared_read", "LDS.128", probes.Shared.LOADS),
     ],
 )
-def test_a_loop_has_the_instructions_that_are_measured_and_hardly_any_others(name, opcode, often, compiled):
-    loop = loop_with(opcode, compiled(PROBES[name].kernel, "-cubin", "-arch=sm_90a"))
+def test_a_loop_has_the_instructions_that_are_measured_and_hardly_any_others(name, opcode, often):
+    loop = loop_with(opcode, sass_of(name))
     assert count(loop, opcode) == count(loop, opcode.split(".")[0]) == often
     if name != "l2_read":
         assert len(loop) - often <= (3 * often if name == "shared_read" else 4)  # what becomes of each word
 
 
-def test_multiply_adds_in_a_row_do_not_wait_for_one_another_and_a_copy_is_one_vector(compiled):
-    loop = loop_with("FFMA", compiled(PROBES["fma"].kernel, "-cubin", "-arch=sm_80"))
+def test_multiply_adds_in_a_row_do_not_wait_for_one_another_and_a_copy_is_one_vector():
+    loop = loop_with("FFMA", sass_of("fma", (8, 0)))
     written = [re.findall(r"R\d+", instruction)[0] for instruction in loop if instruction.startswith("FFMA")]
     for start in range(0, len(written), probes.Fma.PAIRS):
         assert len(set(written[start : start + probes.Fma.PAIRS])) == probes.Fma.PAIRS
-    text = disassembly(compiled(PROBES["dram_copy"].kernel, "-cubin", "-arch=sm_90a"))
-    assert re.findall(r"LDG\S*|STG\S*", text) == ["LDG.E.128.CONSTANT", "STG.E.128"]
+    assert re.findall(r"LDG\S*|STG\S*", sass_of("dram_copy")) == ["LDG.E.128.CONSTANT", "STG.E.128"]
 
 
 @pytest.mark.parametrize("math", ["bf16", "fp8"])
-def test_wgmma_is_not_serialized(math, compiled):
-    loop = loop_with("WARPGROUP.ARRIVE", compiled(PROBES[f"wgmma_{math}"].kernel, "-cubin", "-arch=sm_90a"))
+def test_wgmma_is_not_serialized(math):
+    loop = loop_with("WARPGROUP.ARRIVE", sass_of(f"wgmma_{math}"))
     tensor = [instruction for instruction in loop if re.match("[HQ]GMMA.64x256x", instruction)]
     assert [instruction.endswith("gsb0") for instruction in tensor] == [False, False, False, True]  # one group a trip
     assert [i for i in loop if "DEPBAR" in i] == ["WARPGROUP.DEPBAR.LE gsb0, 0x1"]  # the last one is not waited for
 
 
-def test_hopper_has_no_fp8_in_mma_sync(compiled):
+def test_hopper_has_no_fp8_in_mma_sync():
     kernel = PROBES["mma_fp8"].kernel
     assert "made from other instructions" in kernel.refusal((9, 0)) and kernel.refusal((8, 9)) is None
-    loop = loop_with("HMMA", compiled(kernel, "-cubin", "-arch=sm_90a"))
+    loop = loop_with("HMMA", sass_of("mma_fp8"))
     assert count(loop, "F2FP.F16.E4M3") > 0 and count(loop, "QMMA") == 0
 
 

@@ -61,7 +61,7 @@ def test_named_shapes_have_a_source_and_sizes_of_their_own_and_some_are_timed_by
 
 
 def test_a_picture_of_tensor_cores_names_the_best_rung_and_marks_failed_controls(draw_pictures, tmp_path):
-    """What is marked is in no mean; and a mode with one rung names it once, and not in each line."""
+    """A marked problem is in no mean; a mode with one rung names it once, and not in each line."""
     rows = sweep_rows("shapes", [(1, 4096, 4096), (2048, 6144, 4096)])
     everyone = draw_pictures("shapes", rows, tmp_path / "everyone")
     assert everyone.keys() == {"shapes_tensor_cores"}
