@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 import torch
+from rich.console import Console
 
 from experiments.bench import eligibility, floor, measure
 from experiments.bench.measure import Bench, Setting
 from experiments.bench.rounds import MIN_USEFUL_ROUNDS, RoundPlan
 from experiments.bench.verify import CheckResult, DeviceLost
+from experiments.progress import Bars
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
 from experiments.records.rows import COLD, ERROR, FAIL, GRAPH, PASS, SKIPPED, TimedRow
 from gemm_ref import Problem
-from tests.experiments.fixtures import ENVIRONMENT, H200, NoBars
+from tests.experiments.fixtures import ENVIRONMENT, H200
 
 ON_H200 = ENVIRONMENT | {"device": "NVIDIA H200", "gpu": H200}
 PROBLEM = Problem(24, 40, 32)
@@ -71,7 +75,7 @@ def time_all(monkeypatch):
     def rows(*fns):
         monkeypatch.setattr(measure, "CPU_PLAN", RoundPlan.exactly(3))
         pool = [Contender(fn.__name__, "default", "cpu", "", "fp32", ("cpu",), lambda fn=fn: fn) for fn in fns]
-        with Bench(Setting("ladder", "cpu"), pool, NoBars()) as bench:
+        with Bars(Console(file=io.StringIO())) as bars, Bench(Setting("ladder", "cpu"), pool, bars) as bench:
             yield from bench.time(PROBLEM)
 
     return rows

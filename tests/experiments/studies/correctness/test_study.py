@@ -69,7 +69,7 @@ def test_a_second_run_reads_what_cannot_have_changed(invoke, tmp_path, monkeypat
     assert "correctness: 3 pass rows are in" in invoke(*arguments, "--fresh").said
 
 
-def test_the_picture_says_how_many_passed_and_names_what_did_not(draw_pictures):
+def test_the_picture_says_how_many_passed_and_names_what_did_not(draw_pictures, tmp_path):
     values = {"inputs": "normal", "bound_share": 0.03}
     rows = [
         CorrectnessRow.about("correctness", each, Problem(33, 31, 33), **values | {"status": status})
@@ -84,6 +84,8 @@ def test_the_picture_says_how_many_passed_and_names_what_did_not(draw_pictures):
     ):
         assert f"<!-- {text}" in svg, text
     assert svg.count(f"fill: {style.FAILED}") == 1
+    (svg,) = draw_pictures("correctness", [checked_row()], tmp_path / "no error").values()
+    assert "no error was measured" in svg
 
 
 def test_of_many_checks_that_passed_the_worst_is_published(tmp_path):

@@ -1,6 +1,8 @@
-"""What is timed of epilogues, and what rows, tables and pictures say of it: on the reference GPU, times are made up."""
+"""`epilogues`: who takes part, and what rows and sentences say of each form; times are made up."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from experiments.records.rows import FAIL, PASS
 from experiments.studies.epilogues import study as question
 from gemm_ref import Problem, get_stage
 from gemm_ref.dialect import BY_HAND
+from gemm_ref.epilogue import Extras, apply
 from tests.experiments.fixtures import ENVIRONMENT, NoBars, select_contenders
 
 SLOWER = {"plain": 1.0, "bias": 1.01, "c": 1.1}  # than the plain product; others 1.05, and in turn as much again
@@ -25,9 +28,17 @@ def test_the_last_rung_with_epilogues_takes_part_and_cublas():
     assert {(each.stage, each.dialect) for each in select_contenders(question)} == {("cublas", ""), *ours}
 
 
+def fused(a, b, out, **extras):
+    """The product with its epilogue in fp32, rounded once."""
+    return out.copy_(apply(a.float() @ b.float(), Extras(**extras)))
+
+
 @pytest.fixture
 def rows(monkeypatch, fake_gpu):
-    """CUDA's kernel and cuBLAS, for which torch on the CPU stands; one of its forms is wrong, and one is memoised."""
+    """The rows of a kernel and of cuBLAS, for which torch on the CPU stands.
+
+    One of cuBLAS' forms is wrong, and one is memoised.
+    """
     monkeypatch.setattr(question, "DEVICE", "cpu")
     monkeypatch.setattr(question, "_build_ahead", lambda _: None)
 
@@ -48,7 +59,11 @@ def rows(monkeypatch, fake_gpu):
         return correct(form, product)
 
     monkeypatch.setattr(question, "by_torch", by_torch)
-    chosen = [each for each in select_contenders(question) if each.math == "bf16" and each.dialect in ("", BY_HAND)]
+    cublas, kernel = (
+        next(each for each in select_contenders(question) if each.math == "bf16" and each.dialect == dialect)
+        for dialect in ("", BY_HAND)
+    )
+    chosen = [cublas, dataclasses.replace(kernel, load=lambda: fused)]
     return list(question.measure(Request("cuda", problems=(Problem(40, 48, 64),)), chosen, NoBars()))
 
 

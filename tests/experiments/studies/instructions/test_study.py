@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from experiments import runner
+from experiments.bench.verify import CheckResult
 from experiments.publish import pictures
 from experiments.publish.drawing import style
 from experiments.records import store
@@ -123,6 +124,11 @@ def test_what_cannot_be_compiled_or_read_is_a_row_that_says_why(monkeypatch):
         patch.setattr("cuda_kernels.source.cubin", raising(BuildError("nvcc failed: no such thing")))
         row = instructions._row(contender, aligned, "sm_90a")
     assert row.status == ERROR and "no such thing" in row.detail
+    uncounted = CheckResult(SKIPPED, "it ran no kernel"), []
+    with monkeypatch.context() as patch:
+        patch.setattr(instructions, "count_accesses", lambda *_: uncounted)
+        row = instructions._row(contender, aligned, "sm_90a")
+    assert (row.status, row.detail) == (SKIPPED, "it ran no kernel")
     monkeypatch.setattr(Contender, "refusal", lambda self, capability: "needs more")
     row = instructions._row(contender, aligned, "sm_80")
     assert (row.status, row.detail) == (SKIPPED, "needs more")

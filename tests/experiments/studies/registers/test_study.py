@@ -21,7 +21,7 @@ from experiments.studies.registers.register_loops import LOOPS
 from experiments.studies.registers.rewritten_rungs import FORMS, RUNGS, Rewritten
 from gemm_ref import Problem
 from gemm_ref.sass.patch import RZ, TWO
-from tests.experiments.fixtures import Entered, NoBars
+from tests.experiments.fixtures import Entered, NoBars, changed
 
 LATENCY = 8  # clocks, more than an instruction's result takes to be there
 
@@ -133,6 +133,13 @@ def test_a_rung_that_is_alone_anyway_is_one_row():
     assert [(row.variant, row.warps) for row in rows] == [("one_block", 2), ("two_blocks", 4), ("two_blocks", 2)]
     assert all(row.predicted > 1 and row.registers <= 255 and row.status == PASS for row in rows)
     assert {rung.form for rung in rungs} == set(FORMS)
+
+
+def test_loops_that_were_not_measured_leave_their_panel_empty(tmp_path, draw_pictures):
+    def without(frame):
+        return frame[frame["form"].isin(["parities", "reuse"])]
+
+    assert draw_pictures("registers", folder=changed(tmp_path, registers=without)).keys() == {"registers_banks"}
 
 
 def test_clocks_are_of_a_schedulers_multiply_adds():

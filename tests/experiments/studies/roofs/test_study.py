@@ -314,8 +314,9 @@ def test_the_roofline_needs_a_ladder_and_counts_and_has_its_marks_where_the_data
     sizes = {look.overlaid()["ms"] for look in style.LOOKS.values()}
     assert len(sizes) == len(style.LOOKS)  # at one point all of them are seen
     folder = changed(tmp_path)
-    (folder / "ladder.csv").unlink()
-    (shares,) = draw_pictures("roofs", folder=folder).values()
+    for name in ("memory", "ladder"):
+        (folder / f"{name}.csv").unlink()
+        (shares,) = draw_pictures("roofs", folder=folder).values()
     for text in (f"datasheet {67.0}", "by clock 66.9", "no figure to compare with"):
         assert text in shares, text
 

@@ -140,15 +140,19 @@ def test_a_number_of_ranks_that_cannot_be_is_refused(gpus, said):
 
 
 def test_a_rank_that_fails_stops_the_experiment(monkeypatch):
+    faults = [spawn.RanksFailed("rank 1 of 2: planted")]
+
     def run(*_):
-        yield "a case"
-        raise spawn.RanksFailed("rank 1 of 2: planted")
+        yield from ("a case", 1, "another case")
+        if faults:
+            raise faults.pop()
 
     monkeypatch.setattr(spawn, "run_on_ranks", run)
     request = Request("cpu")
     chosen = runner.choose(scaling, request, POOL)
     with pytest.raises(DeviceLost, match="rank 1 of 2: planted"):
         list(scaling.measure(request, chosen, NoBars()))
+    assert list(scaling.measure(request, chosen, NoBars())) == [1]  # and when none fails its rows are handed on
 
 
 # --- the model beside what was published ---------------------------------------------------------------------
