@@ -71,6 +71,7 @@ def test_rows_are_those_of_one_process_in_its_order():
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_command_starts_its_processes_once():
     """Even after work that nobody waited for, there are none left of another pool."""
     with processes.shared():
