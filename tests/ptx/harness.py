@@ -22,14 +22,7 @@ from gemm_ref.launch import Launch, cdiv
 from gemm_ref.toolchain import find_toolkit
 from tests.ptx.ieee import FORMATS, decode, encode, number, width
 
-COVERED: set[str] = set()  # the opcodes that have a test, filled by `covers`
 HEADER = '.version 8.0\n.target sm_90\n.address_size 64\n.file 1 "/src/probe.cu"\n'
-
-
-def covers(*opcodes: str) -> Callable:
-    """Marks a test as one that checks these opcodes against the manual."""
-    COVERED.update(opcodes)
-    return lambda test: test
 
 
 @functools.cache

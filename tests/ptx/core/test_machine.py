@@ -8,7 +8,7 @@ import torch
 
 from gemm_ref import ptx
 from gemm_ref.ptx.program import BATCH_LANES
-from tests.ptx.harness import LANES, covers, run_kernel, run_lanes
+from tests.ptx.harness import LANES, run_kernel, run_lanes
 
 
 def result(code: str, lanes: int = 64, **more) -> list[int]:
@@ -43,7 +43,6 @@ def test_coordinates_of_threads_and_blocks(grid, block):
 # --- divergence ----------------------------------------------------------------------------------------------
 
 
-@covers("bra")
 def test_if_else_and_nested_branches_and_uniform_registers_written_in_them():
     code = """mov.u32 %r2, 7; setp.lt.u32 %p1, %r0, 10; @%p1 bra LOW;
 mov.u32 %r2, 8; setp.lt.u32 %p2, %r0, 40; @!%p2 bra JOIN; add.u32 %r2, %r2, 100; bra.uni JOIN;
@@ -52,7 +51,6 @@ JOIN: mov.u32 %r1, %r2;"""
     assert result(code) == [1007 if t < 10 else 108 if t < 40 else 8 for t in range(64)]
 
 
-@covers("bra")
 def test_loops_run_for_each_lanes_own_count():
     code = """mov.u32 %r2, 0; and.b32 %r3, %r0, 7;
 AGAIN: setp.ge.u32 %p1, %r2, %r3; @%p1 bra DONE; mov.u32 %r4, 0;
@@ -62,7 +60,6 @@ DONE:"""
     assert result(code) == [sum(max(1, i) for i in range(t % 8)) for t in range(64)]
 
 
-@covers("ret", "exit")
 @pytest.mark.parametrize("leave", ["ret", "exit"])
 def test_lanes_that_leave_do_nothing_more(leave):
     code = f"""setp.ge.u32 %p1, %r0, 20; @%p1 {leave}; setp.ge.u32 %p2, %r0, 10; @%p2 mov.u32 %r1, 5; @%p2 bra ON;
@@ -80,7 +77,6 @@ mov.u64 %rd2, 12345; @%p2 st.global.u32 [%rd2], %r0; @!%p2 add.u32 %r1, %r1, 3; 
 # --- barriers ------------------------------------------------------------------------------------------------
 
 
-@covers("bar", "barrier")
 @pytest.mark.parametrize("barrier", ["bar.sync 0", "barrier.sync 0", "barrier.cta.sync.aligned 0", "bar.sync 0, 64"])
 def test_a_barrier_orders_shared_memory_of_all_threads(barrier):
     code = f""".shared .align 4 .b8 room[256]; mov.u32 %r9, room; shl.b32 %r2, %r0, 2; add.u32 %r3, %r9, %r2;
@@ -89,7 +85,6 @@ MEET: {barrier}; sub.u32 %r4, 252, %r2; add.u32 %r4, %r9, %r4; ld.shared.u32 %r1
     assert result(code) == [63 - t for t in range(64)]
 
 
-@covers("bar")
 def test_threads_that_left_early_are_not_waited_for():
     code = "setp.lt.u32 %p1, %r0, 9; @%p1 bra WORK; ret; WORK: bar.sync 0; mov.u32 %r1, 4; bar.sync 0;"
     assert result(code) == [4] * 9 + [99] * 55
@@ -98,7 +93,6 @@ WORK: mov.u32 %r1, 6; st.global.u32 [%rd1], %r1; ret; END:"""
     assert result(late) == [4] * 9 + [6] * 55
 
 
-@covers("bar", "barrier")
 def test_a_producer_arrives_and_a_consumer_waits_at_named_barriers():
     # warp 1 is behind in the program, so only the barrier keeps warp 0 from reading first
     code = """.shared .align 4 .b8 room[4]; mov.u32 %r9, room; setp.ge.u32 %p1, %r0, 32; @%p1 bra PRODUCE;
@@ -107,14 +101,12 @@ PRODUCE: mov.u32 %r3, 41; st.shared.u32 [%r9], %r3; bar.arrive 3, 64; END: bar.s
     assert result(code) == [41] * 32 + [0] * 32
 
 
-@covers("bar")
 def test_warps_meet_at_barriers_of_their_own():
     code = """shr.u32 %r2, %r0, 5; setp.eq.u32 %p1, %r2, 1; @%p1 bra OTHER; bar.sync 1, 32; mov.u32 %r1, 1; bra END;
 OTHER: bar.sync 2, 32; mov.u32 %r1, 2; END:"""
     assert result(code) == [1] * 32 + [2] * 32
 
 
-@covers("bar")
 def test_the_lanes_of_a_warp_wait_for_each_other_from_different_places():
     code = """.shared .align 4 .b8 room[8]; mov.u32 %r9, room; setp.ge.u32 %p1, %r0, 16; @%p1 bra OTHER;
 bar.warp.sync 0xffffffff; ld.shared.u32 %r1, [%r9]; bra END;

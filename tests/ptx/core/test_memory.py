@@ -11,7 +11,7 @@ import torch
 from gemm_ref import ptx
 from gemm_ref.ptx.detect.finding import EARLY
 from gemm_ref.ptx.text.dtypes import per_lane
-from tests.ptx.harness import bits_of, covers, run_kernel, words
+from tests.ptx.harness import bits_of, run_kernel, words
 from tests.ptx.ieee import decode, encode, signed, width
 
 REGISTERS = """.reg .b64 %rd<20>; .reg .b32 %r<20>; .reg .f32 %f<9>; .reg .b16 %h<9>; .reg .pred %p<9>;
@@ -20,7 +20,6 @@ mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1];
 RANDOM = random.Random(7)
 
 
-@covers("ld", "ldu", "st")
 @pytest.mark.parametrize(
     "kind", ["b8", "u8", "s8", "b16", "u16", "s16", "b32", "u32", "s32", "b64", "u64", "s64", "f32", "f64"]
 )
@@ -43,7 +42,6 @@ mul.wide.u32 %rd4, %r0, 8; add.s64 %rd1, %rd1, %rd4;
     assert bits_of(narrow) == values
 
 
-@covers("ld", "st")
 def test_vectors_sinks_and_negative_offsets():
     source, out = words(range(100, 164)), words([0] * 64)
     body = f"""{REGISTERS} shl.b32 %r1, %r0, 4; cvt.u64.u32 %rd2, %r1; add.s64 %rd0, %rd0, %rd2;
@@ -54,7 +52,6 @@ st.global.v4.u32 [%rd1], {{%r2, %r6, %r7, 9}};"""
     assert bits_of(out) == [x for i in range(16) for x in (100 + 4 * i, 102 + 4 * i, 103 + 4 * i, 9)]
 
 
-@covers("ld")
 def test_parameters_are_read_with_the_type_of_the_load():
     out = words([0] * 2)
     body = ".reg .b64 %rd0; .reg .b32 %r<3>; .reg .b16 %h1; ld.param.u64 %rd0, [p0]; ld.param.s8 %h1, [p1];"
@@ -103,7 +100,6 @@ def _update(name: str, kind: str, old: int, new: int, new2: int) -> int:
     return (new2 if old == new else old) if name == "cas" else result[name] & (1 << bits) - 1
 
 
-@covers("atom", "red")
 @pytest.mark.parametrize("space", ["global", "shared"])
 @pytest.mark.parametrize("name, kind", [
     *((name, kind) for name in ("add", "min", "max") for kind in ("u32", "s32", "u64")),
@@ -162,7 +158,6 @@ def _copied(copy: str, bytes_: list[int], lanes: int = 4) -> list[int]:
 SEVEN = [7, 0, 0, 0] * 4
 
 
-@covers("cp")
 @pytest.mark.parametrize("size, cache, filled", [
     (size, cache, filled)
     for size, cache in ((4, "ca"), (8, "ca"), (16, "ca"), (16, "cg")) for filled in (None, *range(size + 1))
@@ -177,7 +172,6 @@ def test_an_async_copy_fills_with_zeros_and_reads_no_byte_past_its_source_size(s
     assert _copied(copy, given) == want
 
 
-@covers("cp")
 @pytest.mark.parametrize("operand, sizes", [("%r9", [0, 6, 12, 16]), ("%p1", [0, 0, 16, 16])])
 def test_a_source_size_of_each_lanes_own(operand, sizes):
     """A predicate says that the source is ignored."""
@@ -188,7 +182,6 @@ cp.async.cg.shared.global [%r2], [%rd0], 16, {operand}; cp.async.wait_all;"""
     assert _copied(copy, data) == want
 
 
-@covers("cp")
 @pytest.mark.parametrize("form, count", [("", 1), (".noinc", 4)])
 def test_copies_arrive_at_an_mbarrier(form, count):
     """Without `.noinc` the arrivals are added to those that the phase expects, and a thread has to arrive besides."""
@@ -208,7 +201,6 @@ add.u32 %r2, %r2, %r1;"""  # a lane reads what another one has copied
         assert {finding.kind for finding in detectors.findings} == kinds
 
 
-@covers("cp")
 @pytest.mark.parametrize("waits, landed", [
     ("", 0), ("cp.async.commit_group;", 0), ("cp.async.commit_group; cp.async.wait_group 1;", 0),
     ("cp.async.commit_group; cp.async.commit_group; cp.async.wait_group 1;", 1), ("cp.async.wait_group 0;", 0),
@@ -220,7 +212,6 @@ def test_an_async_copy_lands_at_the_wait_for_its_group_and_not_before(waits, lan
     assert _copied(copy, data) == (data if landed else SEVEN * 4)
 
 
-@covers("cp")
 def test_groups_belong_to_each_lane():
     # odd lanes commit an empty group more, so that wait_group 1 reaches their copy and not the even lanes'
     copy = """and.b32 %r9, %r0, 1; setp.eq.u32 %p1, %r9, 1; cp.async.cg.shared.global [%r2], [%rd0], 16;
@@ -244,7 +235,6 @@ def _matrices(count: int, transposed: bool) -> list[list[int]]:
     return [[element(j, r, c) | element(j, r, c + 1) << 16 for j, r, c in lane] for lane in pairs]
 
 
-@covers("ldmatrix", "stmatrix")
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("trans", ["", ".trans"])
 @pytest.mark.parametrize("offset", [0, 16, -16])

@@ -8,7 +8,6 @@ import torch
 from gemm_ref import ptx
 from gemm_ref.launch import Launch
 from gemm_ref.ptx.core.events import Observer
-from tests.ptx.harness import covers
 from tests.ptx.isa.test_features import text
 
 LANES = 40  # a warp, and a part of one
@@ -51,7 +50,6 @@ WANT = {
 }
 
 
-@covers("call")
 @pytest.mark.parametrize("name", WANT)
 def test_functions_of_the_module(name):
     found = run(name, first=16 if name == "allocates" else -7 * (name == "call_of_some"))

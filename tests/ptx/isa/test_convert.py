@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.ptx.harness import OpCase, bits_of, check, covers, edge_values, evaluate, on_numbers, run_kernel, words
+from tests.ptx.harness import OpCase, bits_of, check, edge_values, evaluate, on_numbers, run_kernel, words
 from tests.ptx.ieee import FORMATS, ROUND, decode, encode, number, width
 
 MODES = ("rn", "rz", "rm", "rp")
@@ -128,13 +128,11 @@ NARROW = [
 ]
 
 
-@covers("cvt")
 @pytest.mark.parametrize("result", dict.fromkeys(case.instruction.split(".")[-2] for case in WIDE + NARROW))
 def test_a_conversion_rounds_and_clamps_as_the_manual_says(result):
     check([case for case in WIDE + NARROW if case.instruction.split(".")[-2] == result])
 
 
-@covers("cvt")
 def test_a_conversion_reads_the_low_part_of_a_wide_register():
     found = evaluate(
         "cvt.s32.s8 %d, %a; cvt.u32.u16 %e, %a;", {"a": ("b32", [0x12348, 0xABCDEF80])}, {"d": "b32", "e": "b32"}
@@ -142,7 +140,6 @@ def test_a_conversion_reads_the_low_part_of_a_wide_register():
     assert found == {"d": [0x48, 0xFFFFFF80], "e": [0x2348, 0xEF80]}
 
 
-@covers("cvt")
 @pytest.mark.parametrize("kind", ["e4m3", "e5m2"])
 def test_every_pair_of_fp8_is_two_fp16_and_back(kind):
     codes = [code | (255 - code) << 8 for code in range(256)]
@@ -209,13 +206,11 @@ SINGLE = [comparison(*form, true) for form, true in TRUE.items()]
 SET = SINGLE + [in_halves(form, to) for form in SINGLE[2:] for to in ("u32", form.sources[0] + "x2")]
 
 
-@covers("setp", "set")
 @pytest.mark.parametrize("kind", dict.fromkeys(case.sources[0] for case in SETP + SET))
 def test_a_comparison(kind):
     check([case for case in SETP + SET if case.sources[0] == kind])
 
 
-@covers("setp")
 @pytest.mark.parametrize("combine", ["and", "or", "xor"])
 @pytest.mark.parametrize("negated", ["", "!"])
 @pytest.mark.parametrize("first", ["%d", "%c"])  # %c: the third source is overwritten by the first result
@@ -233,14 +228,12 @@ def test_a_comparison_combined_with_a_predicate_has_two_results(combine, negated
 # --- mov, cvta, createpolicy ---------------------------------------------------------------------------------
 
 
-@covers("mov")
 @pytest.mark.parametrize("kind", ["b16", "u16", "s16", "b32", "u32", "s32", "b64", "u64", "s64", "f32", "f64", "pred"])
 def test_a_move_keeps_every_bit(kind):
     bits = kind if kind == "pred" else f"b{width(kind)}"  # also of a NaN
     check([OpCase(f"mov.{kind}", (bits,), bits, lambda a: a, values={0: edge_values(kind)})])
 
 
-@covers("mov")
 def test_a_move_packs_and_unpacks_vectors_lowest_first():
     values = [0x1122334455667788, 0xFFFFFFFF00000000, 0x8000000000000001]
     code = """.reg .b16 %h<4>; .reg .b32 %w<2>;
@@ -255,7 +248,6 @@ mov.b64 {_, %top}, %a; mov.b32 {%h0, _}, %w0; mov.b32 %pair, {%h0, 7};"""
     assert found["pair"] == [v & 0xFFFF | 7 << 16 for v in values]
 
 
-@covers("cvta")
 @pytest.mark.parametrize("space", ["shared", "local"])
 def test_a_generic_address_reaches_shared_and_local_memory_and_comes_back(space):
     out = words([0] * 64, 64)
@@ -269,8 +261,6 @@ ld.param.u64 %rd6, [p0]; cvta.to.global.u64 %rd6, %rd6; add.u64 %rd6, %rd6, %rd1
     assert bits_of(out) == [8 * i for i in range(64)]
 
 
-@covers("createpolicy", "membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol")
-@covers("discard", "applypriority", "brkpt", "pmevent")
 def test_hints_and_fences_change_no_value():
     code = """.reg .b64 %p0x; createpolicy.fractional.L2::evict_last.b64 %p0x, 1.0;
 membar.gl; fence.acq_rel.gpu; fence.proxy.async; nanosleep.u32 100; griddepcontrol.wait;

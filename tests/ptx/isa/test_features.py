@@ -10,7 +10,7 @@ import torch
 
 from gemm_ref import ptx
 from gemm_ref.launch import Launch
-from tests.ptx.harness import compiled, covers
+from tests.ptx.harness import compiled
 
 SOURCE = Path(__file__).with_name("features.cu")
 NAMES = re.findall(r"^FEATURE\((\w+)\)", SOURCE.read_text(encoding="utf-8"), re.M)
@@ -23,7 +23,6 @@ def text() -> str:
     return compiled(SOURCE)
 
 
-@covers("match", "movmatrix", "isspacep")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_feature_works(name):
     """Each thread says so itself; only the memory that a kernel may use may stay unwritten."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gemm_ref import ptx
-from tests.ptx.harness import bits_of, covers, run_kernel, words
+from tests.ptx.harness import bits_of, run_kernel, words
 from tests.ptx.ieee import decode, encode, fma, number, width
 from tests.ptx.plain_sums import hopper
 
@@ -130,7 +130,6 @@ def total(kinds: tuple[str, str, str], a: list[int], b: list[int], c: int, modif
 # --- tests ---------------------------------------------------------------------------------------------------
 
 
-@covers("mma")
 @pytest.mark.parametrize("form, kind_a, kind_b, to", CASES, ids=IDS)
 def test_sums_are_a_tensor_cores(form, kind_a, kind_b, to):
     rng = random.Random(f"{form.k}{kind_a}{kind_b}{to}")
@@ -147,7 +146,6 @@ def test_sums_are_a_tensor_cores(form, kind_a, kind_b, to):
             assert got == total((kind_a, kind_b, to), *vectors, modifier), (warp, row, column)
 
 
-@covers("mma")
 def test_special_elements_reach_their_row_and_no_other():
     a, b = np.full((1, 16, 16), 0x3C00), np.full((1, 16, 8), 0x3C00)
     a[0, 2, 5], a[0, 9, 0], a[0, 4, 1], a[0, 4, 2] = 0x7C00, 0x7E00, 0x7C00, 0xFC00  # Inf; NaN; Inf - Inf

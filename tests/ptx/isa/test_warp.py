@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from gemm_ref import ptx
-from tests.ptx.harness import covers, run_lanes
+from tests.ptx.harness import run_lanes
 
 
 def outputs(code: str, lanes: int = 32) -> tuple[list[int], list[int]]:
@@ -27,7 +27,6 @@ def source_lane(mode: str, lane: int, b: int, c: int) -> tuple[int, bool]:
     return (j, True) if valid else (lane, False)
 
 
-@covers("shfl")
 @pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
 @pytest.mark.parametrize("b", [0, 1, 3, 8, 31, 33])
 def test_a_shuffle_within_segments(mode, b):
@@ -39,13 +38,11 @@ def test_a_shuffle_within_segments(mode, b):
         assert valid == [int(ok) for _, ok in want], (segments, bound)
 
 
-@covers("shfl")
 def test_a_shuffle_by_each_lanes_own_index_in_a_partial_last_warp():
     values, _ = outputs("sub.u32 %r4, 7, %r0; and.b32 %r4, %r4, 7; shfl.sync.idx.b32 %r1, %r0, %r4, 31, -1;", 40)
     assert values[32:] == [32 + (7 - lane) % 8 for lane in range(32, 40)]
 
 
-@covers("shfl")
 def test_half_a_warp_shuffles_alone_when_its_mask_says_so():
     code = "setp.lt.u32 %p2, %r0, 16; @!%p2 bra END; shfl.sync.bfly.b32 %r1, %r0, 1, 31, {}; END:\n"
     assert outputs(code.format(0xFFFF))[0] == [lane ^ 1 if lane < 16 else 99 for lane in range(32)]
@@ -58,7 +55,6 @@ def ballot(lanes) -> int:
     return sum(1 << lane for lane in lanes)
 
 
-@covers("vote")
 @pytest.mark.parametrize("below", [0, 1, 20, 32, 40, 64])
 def test_votes_count_each_warp_alone(below):
     code = f"setp.lt.u32 %p2, %r0, {below}; vote.sync.ballot.b32 %r1, %p2, -1; vote.sync.{{}} %p1, {{}}, -1;"
@@ -74,7 +70,6 @@ def test_votes_count_each_warp_alone(below):
         assert values == [ballot(i for i, bit in enumerate(true[lane // 32]) if bit) for lane in range(64)]
 
 
-@covers("vote")
 def test_a_vote_leaves_out_lanes_that_are_not_members():
     code = (
         "setp.ge.u32 %p3, %r0, 24; @%p3 bra END; setp.ne.u32 %p2, %r0, 40; "
@@ -83,7 +78,6 @@ def test_a_vote_leaves_out_lanes_that_are_not_members():
     assert outputs(code)[0] == [0xFFFFFF] * 24 + [99] * 8
 
 
-@covers("redux")
 @pytest.mark.parametrize("form, combine", [
     ("add.u32", lambda x: sum(x) % 2**32), ("add.s32", lambda x: sum(x) % 2**32),
     ("min.u32", min), ("max.u32", max),
@@ -97,7 +91,6 @@ def test_a_reduction_is_of_each_warp_alone(form, combine):
     assert values == [combine(given[lane // 32 * 32 :][:32]) for lane in range(64)]
 
 
-@covers("redux")
 def test_a_reduction_is_of_the_lanes_that_its_mask_names():
     code = "setp.ge.u32 %p2, %r0, 8; @%p2 bra END; redux.sync.add.u32 %r1, %r0, 0xff; END:\n"
     assert outputs(code, 40)[0] == [sum(range(8))] * 8 + [99] * 32
@@ -107,7 +100,6 @@ def signed(bits: int) -> int:
     return bits - 2**32 if bits >= 2**31 else bits
 
 
-@covers("activemask")
 def test_activemask_shows_who_executes_together():
     code = (
         "and.b32 %r3, %r0, 1; setp.eq.u32 %p2, %r3, 0; @%p2 bra EVEN; activemask.b32 %r1; bra END; "
@@ -117,7 +109,6 @@ def test_activemask_shows_who_executes_together():
     assert outputs("activemask.b32 %r1;", 40)[0] == [0xFFFFFFFF] * 32 + [0xFF] * 8
 
 
-@covers("elect")
 def test_elect_picks_the_lowest_member():
     values, leader = outputs("elect.sync %r1|%p1, -1;", 64)
     assert (values, leader) == ([0] * 64, [int(lane % 32 == 0) for lane in range(64)])

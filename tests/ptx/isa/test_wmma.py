@@ -15,7 +15,7 @@ from gemm_ref.launch import cdiv
 from gemm_ref.sass import tools
 from gemm_ref.sass.listing import parse
 from gemm_ref.toolchain import run_nvcc
-from tests.ptx.harness import HEADER, covers, kernel_text, run_kernel
+from tests.ptx.harness import HEADER, kernel_text, run_kernel
 from tests.ptx.ieee import decode, encode
 from tests.ptx.plain_sums import hopper
 
@@ -154,7 +154,6 @@ def product(
     return plain(out, m, n, layout_c), wanted, out, (m, n) if layout_c == "row" else (n, m)
 
 
-@covers("wmma")
 @pytest.mark.parametrize("space", ["global", "shared", "generic"])
 @pytest.mark.parametrize("shape, kind", KINDS + OTHERS)
 def test_a_product_in_every_layout(shape, kind, space):
@@ -166,7 +165,6 @@ def test_a_product_in_every_layout(shape, kind, space):
             assert (out[:, inner:] == UNUSED).all() and len(out) == outer, "something between the rows was written"
 
 
-@covers("wmma")
 @pytest.mark.parametrize("shape, kind, to", [
     ("m16n16k16", "f16", "f16"), ("m32n8k16", "f16", "f32"), ("m8n32k16", "bf16", "f32"), ("m16n16k8", "tf32", "f32"),
 ])  # fmt: skip
@@ -191,7 +189,6 @@ BLOCKS = {
 }
 
 
-@covers("wmma")
 @pytest.mark.parametrize("which, shape", BLOCKS)
 def test_an_fp16_fragment_fills_its_eight_registers(which, shape):
     memory, out = torch.arange(32 * 16, dtype=torch.int16), torch.zeros(8 * 32, 2, dtype=torch.int16)
@@ -274,7 +271,6 @@ def machine_code(folder) -> dict[int, Counter[tuple[int, int]]]:
     return found
 
 
-@covers("wmma")
 def test_observers_see_the_accesses_that_ptxas_makes(tmp_path):
     made = machine_code(tmp_path)
     assert len(made) == len(FORMS)

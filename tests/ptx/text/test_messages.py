@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from gemm_ref import ptx
-from tests.ptx.harness import covers, kernel_text, run_kernel, run_lanes
+from tests.ptx.harness import kernel_text, run_kernel, run_lanes
 from tests.ptx.isa import test_wmma
 from tests.ptx.units import test_bulk_copies, test_cluster, test_mbarriers, test_wgmma
 
@@ -59,7 +59,6 @@ def error_of(area: str, body: str) -> str:
     return f"{type(caught.value).__name__}: {text}"
 
 
-@covers("trap")
 @pytest.mark.parametrize("area, body, error", entries())
 def test_what_is_refused_is_named_with_its_line(area, body, error):
     assert error_of(area, body) == error

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gemm_ref import Launch, ptx
-from tests.ptx.harness import bits_of, covers, run_kernel, words
+from tests.ptx.harness import bits_of, run_kernel, words
 
 HEAD = """.reg .b64 %rd<20>; .reg .b32 %r<40>; .reg .b16 %h<4>; .reg .pred %p<9>; .shared .align 8 .b64 bar[2];
 .shared .align 1024 .b8 tile[16384]; mov.u32 %r0, %tid.x; mov.u32 %r1, bar; mov.u32 %r2, tile; setp.eq.u32 %p1, %r0, 0;
@@ -69,7 +69,6 @@ def numbered(*shape: int, dtype=torch.float32) -> torch.Tensor:
     return (torch.arange(1, count + 1) % 251 + 1).to(dtype).reshape(shape)
 
 
-@covers("cp", "prefetch")
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.uint8])
 @pytest.mark.parametrize("where", [(0, 0), (16, 5), (-16, -3), (48, 50), (208, 0), (32, 60), (-32, 1)])
@@ -79,7 +78,6 @@ def test_a_tile_in_every_swizzle_with_zeros_outside_of_the_tensor(swizzle, dtype
     assert loaded(ptx.TensorMap(tensor, box, swizzle), where) == expected(tensor, box, where, swizzle)
 
 
-@covers("cp")
 @pytest.mark.parametrize("where", [(0, 0), (-4, 50)])
 def test_a_tile_that_is_rounded_to_tf32(where):
     """To nearest, ties to even, where a tensor core would cut (measured on an H200)."""
@@ -183,7 +181,6 @@ def stored(map_: ptx.TensorMap, after: str, where=(0, 0), **options) -> None:
 WAITS = "cp.async.bulk.commit_group; cp.async.bulk.wait_group{read} {keep};\n"
 
 
-@covers("cp")
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
 @pytest.mark.parametrize("where", [(0, 0), (8, 3), (-4, -2), (30, 10)])
 def test_a_stored_tile_is_clipped_at_the_tensors_edges(swizzle, where):
@@ -239,7 +236,6 @@ def test_leaving_while_a_store_reads_is_a_fault():
 # --- without a tensor map ------------------------------------------------------------------------------------
 
 
-@covers("cp")
 def test_bytes_in_a_row():
     source, out = torch.arange(96, dtype=torch.int32), torch.zeros(96, dtype=torch.int32)
     body = f"""{HEAD_OF_BYTES}
@@ -302,7 +298,6 @@ def test_what_the_driver_would_refuse(options, message):
 # --- multicast -----------------------------------------------------------------------------------------------
 
 
-@covers("cp")
 def test_a_multicast_lands_in_every_block_of_its_mask_and_signals_the_barrier_there():
     tensor = numbered(8, 8).int()
     out = words([0] * 4 * 64)

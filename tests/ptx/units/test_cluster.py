@@ -9,7 +9,7 @@ import torch
 
 from gemm_ref import Launch, ptx
 from gemm_ref.ptx.program import BATCH_LANES
-from tests.ptx.harness import HEADER, bits_of, covers, run_kernel, words
+from tests.ptx.harness import HEADER, bits_of, run_kernel, words
 
 HEAD = """.reg .b64 %rd<20>; .reg .b32 %r<40>; .reg .pred %p<9>; .shared .align 16 .b32 room[64];
 .shared .align 8 .b64 bar;
@@ -49,7 +49,6 @@ def test_special_registers_say_where_a_block_is(grid, cluster):
         assert said == [*inside, *cluster, *outside, *count, rank, size, int(size > 1)]
 
 
-@covers("mapa", "getctarank", "barrier", "ld", "st")
 @pytest.mark.parametrize("generic", [False, True])
 @pytest.mark.parametrize("cluster", [(4, 1, 1), (2, 2, 1)])
 def test_blocks_read_and_write_each_others_shared_memory(generic, cluster):
@@ -74,14 +73,12 @@ add.u32 %r12, %r12, %r9; st.global.u32 [%rd1], %r12; {MEET}"""
         assert found[(y * 8 + x) * 8 + thread] == wanted & 0xFFFFFFFF
 
 
-@covers("atom", "red")
 def test_atomics_in_another_blocks_shared_memory():
     body = f"""@%p1 st.shared.u32 [%r1], 0; mapa.shared::cluster.u32 %r5, %r1, 0; {MEET}
 red.shared::cluster.add.u32 [%r5], %r0; {MEET} ld.shared.u32 %r6, [%r1]; st.global.u32 [%rd1], %r6; {MEET}"""
     assert results(body, (4, 1, 1), (2, 1, 1)) == [992] * 32 + [0] * 32 + [992] * 32 + [0] * 32
 
 
-@covers("mbarrier")
 def test_arrivals_at_another_blocks_barrier():
     body = f"""mov.u32 %r5, bar; @%p1 mbarrier.init.shared::cta.b64 [%r5], 64; fence.mbarrier_init.release.cluster;
 {MEET}
@@ -92,7 +89,6 @@ st.global.u32 [%rd1], %r7;
     assert results(body, (2, 1, 1), (2, 1, 1)) == [1] * 32 + [0] * 32
 
 
-@covers("barrier")
 def test_a_block_waits_for_the_slowest_of_its_cluster():
     """Arriving and waiting are two things; a thread that has left is not waited for."""
     body = """setp.eq.u32 %p2, %r2, 1; setp.eq.and.u32 %p3, %r0, 31, %p2; @%p3 exit; @%p2 bra SLOW; mov.u32 %r7, 0;
@@ -138,13 +134,11 @@ def test_a_cluster_has_at_most_16_blocks():
         results("exit;", (32, 1, 1), (32, 1, 1))
 
 
-@covers("setmaxnreg")
 def test_setmaxnreg_changes_nothing():
     body = "setmaxnreg.dec.sync.aligned.u32 24; setmaxnreg.inc.sync.aligned.u32 256; st.global.u32 [%rd1], 3;"
     assert results(body, (1, 1, 1), (1, 1, 1)) == [3] * 32
 
 
-@covers("brx")
 def test_a_branch_by_a_table():
     body = """and.b32 %r5, %r0, 3; TABLE: .branchtargets ZERO, ONE, TWO, ZERO; brx.idx %r5, TABLE;
 TWO: mov.u32 %r6, 22; bra DONE; ONE: mov.u32 %r6, 11; bra DONE; ZERO: mov.u32 %r6, 5;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemm_ref import ptx
-from tests.ptx.harness import covers, run_lanes
+from tests.ptx.harness import run_lanes
 
 HEAD = ".shared .align 8 .b64 bar[4]; .shared .b32 flag; mov.u32 %r1, bar; mov.u32 %r9, 0;\n"
 
@@ -28,12 +28,10 @@ def results(body: str, block: int = 32, out: int = 0, **options) -> list[int]:
     return run_lanes(HEAD + body, block, out, **options)
 
 
-@covers("mbarrier")
 def test_a_new_barrier_is_in_phase_0_and_the_phase_before_has_ended():
     assert results(init(33) + has_ended(0, 0) + has_ended(1, 1) + STORE) == [0b10] * 32
 
 
-@covers("mbarrier")
 @pytest.mark.parametrize("count, ended", [("", 32), (", 2", 64), (", %r0", 496)])
 def test_a_phase_ends_with_its_last_arrival_and_the_next_expects_as_many(count, ended):
     arrive = f"mbarrier.arrive.shared.b64 _, [%r1]{count};\n"
@@ -44,7 +42,6 @@ def test_a_phase_ends_with_its_last_arrival_and_the_next_expects_as_many(count, 
     assert results(init(ended + 1) + arrive + has_ended(0, 0) + has_ended(1, 1) + STORE) == [0b10] * 32
 
 
-@covers("mbarrier")
 def test_the_state_that_an_arrival_returns_names_its_phase_and_what_was_pending():
     body = f"""{init(2)}@!%p1 bra OUT; mbarrier.arrive.release.cta.shared::cta.b64 %rd3, [%r1];
 mbarrier.pending_count.b64 %r2, %rd3; mbarrier.test_wait.shared::cta.b64 %p2, [%r1], %rd3; selp.u32 %r3, 1, 0, %p2;
@@ -57,7 +54,6 @@ st.global.v4.u32 [%rd0], {{%r2, %r3, %r4, %r5}}; st.global.v2.u32 [%rd0+16], {{%
     assert results(body, out=8)[:6] == [2, 0, 4, 1, 1, 1]
 
 
-@covers("mbarrier")
 def test_a_thread_that_drops_out_is_not_expected_in_later_phases():
     body = init(32) + "setp.lt.u32 %p3, %r0, 30; mbarrier.arrive_drop.shared::cta.b64 _, [%r1];"
     with pytest.raises(ptx.AsyncFault, match="1 arrivals at once"):  # nobody is left for the next phase
@@ -68,7 +64,6 @@ def test_a_thread_that_drops_out_is_not_expected_in_later_phases():
     assert results(some) == [0b11] * 32
 
 
-@covers("mbarrier")
 def test_a_phase_waits_for_the_bytes_that_it_expects():
     body = init(1) + "@!%p1 bra NEXT; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 48;" + has_ended(0, 0)
     body += "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 16;"
@@ -77,14 +72,12 @@ def test_a_phase_waits_for_the_bytes_that_it_expects():
     assert results(body)[0] == 0b100
 
 
-@covers("mbarrier")
 def test_bytes_may_come_before_they_are_expected():
     body = init(1) + "@!%p1 bra NEXT; mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 48;" + has_ended(0, 0)
     body += "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 48;" + has_ended(0, 1) + "NEXT:" + STORE
     assert results(body)[0] == 0b10
 
 
-@covers("mbarrier")
 @pytest.mark.parametrize("order", ["producer first", "consumer first"])
 @pytest.mark.parametrize("wait", ["try_wait", "test_wait"])
 def test_producer_and_consumer_in_loops_of_their_own_take_turns(order, wait):
@@ -115,7 +108,6 @@ def test_producer_and_consumer_in_loops_of_their_own_take_turns(order, wait):
     assert results(init(1) + init(32, 8) + split, block=64) == [0] * 32 + [expected] * 32
 
 
-@covers("mbarrier", "bra")
 @pytest.mark.parametrize("space", ["shared", "global"])
 @pytest.mark.parametrize("waits_first", [True, False])
 def test_a_loop_that_waits_for_a_flag_lets_the_others_go_on(space, waits_first, monkeypatch):

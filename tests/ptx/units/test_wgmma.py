@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gemm_ref import ptx
-from tests.ptx.harness import covers, run_kernel
+from tests.ptx.harness import run_kernel
 from tests.ptx.plain_sums import hopper
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "tf32": torch.float32, "e4m3": torch.float8_e4m3fn}
@@ -121,7 +121,6 @@ def tail_of(kind: str, a_transposed: int = 0, b_transposed: int = 0, signs: str 
     return f"{signs}, {a_transposed}, {b_transposed}" if DTYPES[kind].itemsize == 2 else signs
 
 
-@covers("wgmma")
 @pytest.mark.parametrize("swizzle", SPANS)
 @pytest.mark.parametrize("kinds, columns, a_transposed, b_transposed", [
     ("bf16.bf16", 8, 0, 0), ("f16.f16", 40, 0, 0), ("tf32.tf32", 40, 0, 0), ("e4m3.e4m3", 8, 0, 0),
@@ -172,7 +171,6 @@ def plain_product() -> tuple[torch.Tensor, torch.Tensor]:
     return image, a.float() @ b.float().T
 
 
-@covers("wgmma")
 @pytest.mark.parametrize("columns", [8, 40])
 def test_sums_in_fp16(columns):
     """Pairs of a row lie in one register; each instruction rounds its sums to fp16, where 2049 is no number."""
@@ -188,7 +186,6 @@ def test_sums_in_fp16(columns):
     assert not torch.equal(want, (2048 + 2 * product).float())
 
 
-@covers("wgmma")
 @pytest.mark.parametrize("kinds", ["s8.s8", "u8.s8", "s8.u8"])
 def test_sums_of_integers(kinds):
     """Bytes of either sign; sums of 32 bits wrap round."""
@@ -204,7 +201,6 @@ def test_sums_of_integers(kinds):
     assert bool((want > 2**31).any()) and torch.equal(found, want.to(torch.int32))
 
 
-@covers("wgmma")
 @pytest.mark.parametrize("kind", FLOATS)
 def test_a_from_registers(kind):
     """PTX ISA, 'WGMMA A fragment layout': register r of a lane has 4 bytes, of whatever type, of row
@@ -220,7 +216,6 @@ def test_a_from_registers(kind):
     assert torch.equal(computed(body, image, 8), a.float() @ b.float().T)
 
 
-@covers("wgmma")
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("signs", [(1, 1), (-1, 1), (1, -1), (-1, -1)])
 def test_scale_d_and_the_signs(keep, signs):
