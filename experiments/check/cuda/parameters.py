@@ -70,10 +70,10 @@ def roles_of(names: Sequence[str]) -> list[str]:
     """Returns the role of each name. With p beside m and n they are M, K and N in this order: m x n times n x p."""
     found = [role_of(name) for name in names]
     letters = [name.strip("_").upper() for name in names]
-    places = [index for index, letter in enumerate(letters) if letter in ("M", "N", "P")]
-    if len(places) == len(SIZES) == len({letters[index] for index in places}) and "K" not in found:
-        for index, size in zip(places, ("M", "K", "N"), strict=True):
-            found[index] = size
+    order = dict.fromkeys(letter for letter in letters if letter in ("M", "N", "P"))  # of which some may come twice
+    if len(order) == len(SIZES) and "K" not in found:
+        sizes = dict(zip(order, ("M", "K", "N"), strict=True))
+        found = [sizes.get(letter, role) for letter, role in zip(letters, found, strict=True)]
     return found
 
 

@@ -50,7 +50,7 @@ _UNSET = re.compile(r"(^|,)(\s*)(\w+)(?=\s*(?:,|$))")  # in a declaration, a var
 _ENDS = re.compile(r"\b(?:return\s+(?:-?[1-9]\d*|EXIT_FAILURE)|exit\s*\(\s*(?:-?[1-9]\d*|EXIT_FAILURE)\s*\))\s*;")
 _LOOP = re.compile(r"\bfor\s*\(")
 # A compiler's message that may be due to sizes that are no longer constants
-_BY_REPLACED_SIZES = re.compile(r"checked_(?:number|size)|constant|initializ|template argument")
+_BY_REPLACED_SIZES = re.compile(r"checked_(?:number|size)|constant|initializ|template argument|in device code")
 
 
 @dataclass(frozen=True)
