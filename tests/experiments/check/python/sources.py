@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
-from tests.experiments.check.helpers import check_file
+import pytest
+
+from experiments.check import cost
+from experiments.check.messages import Note
+from experiments.check.report import Report
+from tests.experiments.check.helpers import check_file, values
 
 TRITON = """
 import torch
@@ -62,7 +68,29 @@ TUNED = TRITON.replace(
 ).replace(", BLOCK_M=block, BLOCK_N=block)", ")")
 
 
-def report(folder: Path, text: str, sizes=("33x35x39",), **options):
+def report(folder: Path, text: str, sizes=("33x35x39",), counted: bool = False, **options) -> Report:
+    """The report on a text; without the cost of its kernel, which takes half of the time, unless it is `counted`."""
     path = folder / "kernel.py"
     path.write_text(text, encoding="utf-8")
-    return check_file(path, sizes, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        if not counted:
+            patch.setattr(cost, "count", lambda subject, problem, quote: ([], [], ""))
+        return check_file(path, sizes, **options)
+
+
+class Case(NamedTuple):
+    """A sound file, the beginning of the headline, what is said of the call, and the values of a note of each code."""
+
+    text: str
+    headline: str = "sound: right"
+    how: str = ""
+    notes: dict[Note, dict[str, object]] = {}
+    options: dict = {}
+
+    def check(self, folder: Path) -> None:
+        """Fails unless the report says just this."""
+        found = report(folder, self.text, **self.options)
+        assert found.sound and found.headline.startswith(self.headline), (found.headline, found.why, found.faults)
+        assert self.how in ("", found.how), found.how
+        for code, expected in self.notes.items():
+            assert expected.items() <= values(found.notes, code).items(), found.notes

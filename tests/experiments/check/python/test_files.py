@@ -10,8 +10,8 @@ import torch
 
 from experiments.check.messages import Note
 from experiments.records.request import UsageError
-from tests.experiments.check.helpers import check_file, codes, values
-from tests.experiments.check.python.sources import GLUON, TRITON, TUNED, report
+from tests.experiments.check.helpers import check_file, values
+from tests.experiments.check.python.sources import GLUON, TRITON, TUNED, Case, report
 
 # A tutorial: it asks its GPU, tests and times itself, imports what is not there, takes B as N x K, and returns half.
 SCRIPT = (
@@ -124,8 +124,7 @@ def test_one_kernel_in_two_files_is_quoted_from_the_one_that_is_checked(tmp_path
         (tmp_path / name).mkdir()
         path = tmp_path / name / f"{name}.py"
         path.write_text(GLUON, encoding="utf-8")
-        found = check_file(path, ("33x35x39",))
-        assert {line.file for line in found.lines} == {path.name}
+        assert {line.file for line in check_file(path, ("33x35x39",)).lines} == {path.name}
 
 
 # A tuner of somebody's own, which times by itself, and a kernel that is launched as it was compiled before.
@@ -148,11 +147,6 @@ AGAIN = GLUON.replace("    kernel[-(-N", "    made = kernel[-(-N").replace(
 )
 
 
-@pytest.mark.parametrize("text", [OWN_TUNER, AGAIN], ids=["tuner", "again"])
-def test_other_ways_to_launch(tmp_path, text):
-    assert report(tmp_path, text).sound
-
-
 # A fork's name, old packages and options of another GPU stop its tuner and its launch, where Triton is another.
 FORK = (
     TUNED.replace("@triton.autotune([", "@triton.autotune([*of_the_fork(), ")
@@ -163,15 +157,6 @@ FORK = (
     )
     .replace("M, N, K)", "M, N, K, grf_mode='large')")
 )
-
-
-def test_a_kernel_whose_tuner_does_not_work_has_common_values(tmp_path):
-    found = report(tmp_path, FORK)
-    assert found.sound, found
-    assert values(found.notes, Note.TUNER_REPLACED) == {"kernel": "kernel", "values": "BLOCK_M=64, BLOCK_N=64"}
-    assert values(found.notes, Note.FOREIGN_OPTIONS) == {"names": "grf_mode"}
-    found = report(tmp_path, FORK, define=("BLOCK_N=32",))
-    assert values(found.notes, Note.TUNER_REPLACED)["values"] == "BLOCK_M=64, BLOCK_N=32"
 
 
 # torch's dispatcher is told of it; its kernel and its configuration are for the caller to say.
@@ -193,11 +178,6 @@ def gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor) -> torch.Tenso
 )
 
 
-@pytest.mark.parametrize("name", ["gemm", "launch"])
-def test_operators_and_configurations_of_the_caller(tmp_path, name):
-    assert report(tmp_path, OPERATOR, kernel=name).sound
-
-
 # Each program makes its descriptors; the reference GPU has none of the instructions that Hopper makes them with.
 DESCRIBED = re.sub(
     r"        k = start.*?\n        acc = ",
@@ -212,14 +192,6 @@ DESCRIBED = re.sub(
     ),
     flags=re.DOTALL,
 )
-
-
-def test_descriptors_that_the_kernel_makes(tmp_path):
-    found = report(tmp_path, DESCRIBED, sizes=("32x36x40",))
-    assert found.sound, found
-    assert Note.COMPILED_WITHOUT_TMA in codes(found.notes)
-    wrong = report(tmp_path, DESCRIBED.replace("[start, to]", "[start, to + 4]"), sizes=("32x36x40",))
-    assert not wrong.sound
 
 
 # Launched on matrices of its own alone, with strides by name; and only a kernel.
@@ -248,23 +220,46 @@ if __name__ == "__main__":
 )
 
 
-def test_a_kernel_alone_that_is_tuned(tmp_path):
-    found = report(tmp_path, TUNED[: TUNED.index("def gemm")])
-    assert found.sound and found.how == "kernel(a_ptr=A, b_ptr=B, c_ptr=C, M, N, K)"
+SQUARES = DEMO + "\n\ndef bench(N):\n    x = torch.ones(N, N)\n    kernel[(1,)](x, x, x, N, N, N, N, N, N, N, N)\n"
+ALONE = "kernel(a_ptr=A, b_ptr=B, c_ptr=C, M, N, K"
+TUNED_BY_HAND = {Note.TUNER_REPLACED: {"kernel": "kernel", "values": "BLOCK_M=64, BLOCK_N=64"}}
+CASES = {
+    "a tuner of its own": Case(OWN_TUNER),
+    "a kernel as it was compiled": Case(AGAIN),
+    "common values for a tuner that fails": Case(
+        FORK, notes=TUNED_BY_HAND | {Note.FOREIGN_OPTIONS: {"names": "grf_mode"}}
+    ),
+    "a value that is told for a tuner that fails": Case(
+        FORK, notes={Note.TUNER_REPLACED: {"values": "BLOCK_M=64, BLOCK_N=32"}}, options={"define": ("BLOCK_N=32",)}
+    ),
+    "an operator": Case(OPERATOR, options={"kernel": "gemm"}),
+    "a configuration of the caller": Case(OPERATOR, options={"kernel": "launch"}),
+    "descriptors that the kernel makes": Case(
+        DESCRIBED, notes={Note.COMPILED_WITHOUT_TMA: {}}, options={"sizes": ("32x36x40",)}
+    ),
+    "a tuned kernel alone": Case(TUNED[: TUNED.index("def gemm")], how=f"{ALONE})"),
+    "a kernel alone": Case(DEMO, how=f"{ALONE}, BLOCK_M=64, BLOCK_N=64)", notes={Note.KERNEL_LAUNCHED_ALONE: {}}),
+    "a kernel of a demo": Case(
+        LAUNCHED, how=f"{ALONE}, BLOCK_M=16, BLOCK_N=32)", notes={Note.KERNEL_LAUNCHED_ALONE: {}}
+    ),
+    "a kernel for squares alone": Case(
+        SQUARES,
+        "sound: right at all 2 sizes run, without a fault; it refuses 1 other",
+        f"{ALONE}, BLOCK_M=K, BLOCK_N=K)",
+        options={"sizes": ()},
+    ),
+}
 
 
-def test_a_kernel_for_squares_alone(tmp_path):
-    text = DEMO + "\n\ndef bench(N):\n    x = torch.ones(N, N)\n    kernel[(1,)](x, x, x, N, N, N, N, N, N, N, N)\n"
-    found = report(tmp_path, text, sizes=())
-    assert found.headline.endswith("without a fault; it refuses 1 other"), found
-    assert found.square and found.how == "kernel(a_ptr=A, b_ptr=B, c_ptr=C, M, N, K, BLOCK_M=K, BLOCK_N=K)"
+@pytest.mark.parametrize("case", CASES)
+def test_ways_to_launch(tmp_path, case):
+    CASES[case].check(tmp_path)
 
 
-@pytest.mark.parametrize(("text", "blocks"), [(DEMO, (64, 64)), (LAUNCHED, (16, 32))], ids=["kernel", "demo"])
-def test_a_kernel_that_no_function_launches_on_given_matrices(tmp_path, text, blocks):
-    found = report(tmp_path, text)
-    assert found.sound and found.how == "kernel(a_ptr=A, b_ptr=B, c_ptr=C, M, N, K, BLOCK_M={}, BLOCK_N={})".format(
-        *blocks
-    )
-    assert Note.KERNEL_LAUNCHED_ALONE in codes(found.notes)
-    assert not report(tmp_path, text.replace("row * ldc", "row * stride_am")).sound
+@pytest.mark.parametrize(
+    "text",
+    [DESCRIBED.replace("[start, to]", "[start, to + 4]"), LAUNCHED.replace("row * ldc", "row * stride_am")],
+    ids=["a descriptor", "a kernel of a demo"],
+)
+def test_what_is_wrong_however_it_is_launched(tmp_path, text):
+    assert not report(tmp_path, text, sizes=("32x36x40",)).sound

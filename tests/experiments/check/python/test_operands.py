@@ -7,7 +7,7 @@ import pytest
 from experiments.check.faults import FaultKind
 from experiments.check.messages import Note, Why
 from tests.experiments.check.helpers import codes, values
-from tests.experiments.check.python.sources import GLUON, TRITON, TUNED, report
+from tests.experiments.check.python.sources import GLUON, TRITON, TUNED, Case, report
 
 # Products of several pairs, whose addresses are in tensors; B is read through a view that turns it.
 GROUPED = """
@@ -43,22 +43,6 @@ def products(group_A, group_B):
 """
 
 
-def test_addresses_in_tensors_and_views(tmp_path):
-    found = report(tmp_path, GROUPED)
-    assert found.sound and found.how == "products(group_A=[A], group_B=[B])"
-    assert {line.array for line in found.lines} >= {"A", "B", "C"}
-    (fault,) = report(tmp_path, GROUPED.replace("K + k, mask=row < M", "K + k + 1, mask=row < M")).faults
-    assert fault.kind is FaultKind.OUT_OF_BOUNDS and " of A (" in fault.text
-
-
-def test_constants_and_batches(tmp_path):
-    found = report(tmp_path, TUNED, define=("BLOCK_M=64",))
-    assert found.sound and found.code[0].shared_bytes > report(tmp_path, TUNED).code[0].shared_bytes
-    batches = GLUON.replace("(M, K), N = a.shape, b.shape[1]", "(_, M, K), N = a.shape, b.shape[2]")
-    found = report(tmp_path, batches.replace("empty((M, N)", "empty((1, M, N)"))
-    assert found.sound and Note.BATCH_OF_ONE in codes(found.notes)
-
-
 SCALED = (
     GLUON.replace("BLOCK: gl.constexpr", "alpha, beta, d_ptr, BLOCK: gl.constexpr")
     .replace("    gl.store(", "    d = gl.load(d_ptr + row * N + col, mask=(row < M) & (col < N))\n    gl.store(")
@@ -69,49 +53,6 @@ SCALED = (
 )
 
 
-def test_alpha_and_beta(tmp_path):
-    found = report(tmp_path, SCALED)
-    assert found.sound, found
-    assert not report(tmp_path, SCALED.replace("beta * d", "d")).sound
-    text = SCALED.replace("(input, mat1, mat2, *, beta=1", "(mat1, mat2, input=None, *, beta=0")
-    found = report(tmp_path, text.replace("    kernel[", "    input = torch.ones_like(c)\n    kernel["))
-    assert found.sound and found.how == "addmm(mat1=A, mat2=B, alpha)"
-
-
-def test_a_bias_is_drawn(tmp_path):
-    text = GLUON.replace("BLOCK: gl.constexpr", "bias_ptr, BLOCK: gl.constexpr").replace(
-        "matmul(a, b)", "linear(x, weight, bias)"
-    )
-    text = text.replace("    (M, K), N", "    a, b = x, weight\n    (M, K), N").replace(
-        "M, N, K, BLOCK=32", "M, N, K, bias, BLOCK=32"
-    )
-    added = text.replace("    gl.store(", "    acc += gl.load(bias_ptr + col, mask=col < N)\n    gl.store(")
-    assert report(tmp_path, added).sound and not report(tmp_path, text).sound
-
-
-def test_factors_are_ones_of_any_shape(tmp_path):
-    text = GLUON.replace("c_ptr, M", "c_ptr, a_s, b_s, S, M").replace(
-        "matmul(a, b)", "fp16_gemm(a, a_s, b, w_scales, scale)"
-    )
-    text = text.replace(
-        "acc += a * b",
-        "acc += (a * gl.load(a_s + row, row < M, 0)).to(gl.float32) * b * gl.load(b_s + S * col, col < N, 0)",
-    )
-    text = text.replace("a, b, c, M", "a, b, c, a_s, w_scales, w_scales.stride(0), M").replace(
-        "return c", "return c * scale"
-    )
-    found = report(tmp_path, text)  # any shape is taken, and one has the stride that is asked for
-    assert found.sound and values(found.notes, Note.ELEMENTS_FROM_TEXT) == {"elements": "fp16"}
-
-
-def test_one_factor_may_be_of_rows_and_a_number_may_be_a_tensor(tmp_path):
-    text = GLUON.replace("c_ptr, M", "c_ptr, s_ptr, M").replace("matmul(a, b)", "matmul(a, b, scale: float)")
-    text = text.replace("    gl.store(", "    acc *= gl.load(s_ptr + row, row < M, 0)\n    gl.store(")
-    text = text.replace("a, b, c, M", "a, b, c, scale, M")
-    found = report(tmp_path, text, sizes=("129x35x39",))
-    assert found.sound and found.how == "matmul(a, b, scale=1.0)"
-
-
 INT8 = (
     GLUON.replace("def matmul(a, b):", "def int8_matmul(a, b):\n    assert a.dtype == b.dtype == torch.int8")
     .replace("gl.float32", "gl.int32")
@@ -119,34 +60,6 @@ INT8 = (
 )
 MIXED = "(a, quant_w):\n    b = quant_w\n    assert (a.dtype, b.dtype) == (torch.half, torch.int8)"
 BLOCKS = "    assert a_s.shape == (M, -(-K // block_size[1])) and b_s.shape == (-(-N // 128), a_s.shape[1])\n    c ="
-FORMS = [
-    (INT8.replace("dtype=a.dtype", "dtype=torch.int32"), "int8"),
-    (INT8.replace("dtype=a.dtype", "dtype=torch.float16").replace("+ col, acc,", "+ col, acc.to(gl.float16),"), "int8"),
-    (GLUON.replace("(a, b):", MIXED).replace("a * b", "a.to(gl.float32) * b.to(gl.float32)"), "fp16 and int8"),
-    (GLUON.replace("(a, b):", "_of_blocks(a, b, a_s, b_s, block_size: list[int]):").replace("    c =", BLOCKS), "fp32"),
-]
-
-
-@pytest.mark.parametrize(("text", "elements"), FORMS, ids=["int8", "int8-half", "half-int8", "blocks"])
-def test_what_a_function_takes_is_found(tmp_path, text, elements):
-    found = report(tmp_path, text)
-    assert found.sound, found
-    assert elements == "fp32" or values(found.notes, Note.ELEMENTS_FROM_TEXT) == {"elements": elements}
-
-
-def test_what_is_done_to_c_unasked_is_said(tmp_path):
-    text = GLUON.replace("+ col, acc,", "+ col, gl.maximum(acc, 0.0),")
-    assert report(tmp_path, text).headline.startswith("sound, with relu of C: right")
-    third = SCALED.replace("alpha * acc", "alpha / 3 * acc")
-    assert report(tmp_path, third).headline.startswith("sound, with C multiplied by 0.3333: right")
-    for wrong in ("acc * (row + 1)", "acc * 2", "-acc"):
-        found = report(tmp_path, GLUON.replace("+ col, acc,", f"+ col, {wrong},"))
-        assert not found.sound
-        assert (Why.MULTIPLIED in codes(found.why)) == (wrong == "acc * 2")
-    integers = INT8.replace("dtype=a.dtype", "dtype=torch.int32").replace("+ col, acc,", "+ col, acc * 2,")
-    assert values(report(tmp_path, integers).why, Why.MULTIPLIED) == {"factor": 2}
-
-
 # C is M x K; A is stored by columns; the kernel is for its caller to say.
 ORDERED = TRITON.replace("gemm(a, b, c, block=32)", "solve(a, b, c, M, N, K)").replace(
     "(M, K), N = a.shape, b.shape[1]", "N, K, block = K, N, 32"
@@ -160,20 +73,111 @@ TURNED = (
 )
 
 
-def test_sizes_in_another_order_and_a_by_columns(tmp_path):
-    assert "with its (M, N, K) being (M, K, N): right" in report(tmp_path, ORDERED).headline
-    assert "with A stored as K x M: right" in report(tmp_path, TURNED).headline
+BIASED = (
+    GLUON.replace("BLOCK: gl.constexpr", "bias_ptr, BLOCK: gl.constexpr")
+    .replace("matmul(a, b)", "linear(x, weight, bias)")
+    .replace("    (M, K), N", "    a, b = x, weight\n    (M, K), N")
+    .replace("M, N, K, BLOCK=32", "M, N, K, bias, BLOCK=32")
+)
+FACTORS = (
+    GLUON.replace("c_ptr, M", "c_ptr, a_s, b_s, S, M")
+    .replace("matmul(a, b)", "fp16_gemm(a, a_s, b, w_scales, scale)")
+    .replace(
+        "acc += a * b",
+        "acc += (a * gl.load(a_s + row, row < M, 0)).to(gl.float32) * b * gl.load(b_s + S * col, col < N, 0)",
+    )
+    .replace("a, b, c, M", "a, b, c, a_s, w_scales, w_scales.stride(0), M")
+    .replace("return c", "return c * scale")
+)
+OF_ROWS = (
+    GLUON.replace("c_ptr, M", "c_ptr, s_ptr, M")
+    .replace("matmul(a, b)", "matmul(a, b, scale: float)")
+    .replace("    gl.store(", "    acc *= gl.load(s_ptr + row, row < M, 0)\n    gl.store(")
+    .replace("a, b, c, M", "a, b, c, scale, M")
+)
+PLAIN = SCALED.replace("(input, mat1, mat2, *, beta=1", "(mat1, mat2, input=None, *, beta=0").replace(
+    "    kernel[", "    input = torch.ones_like(c)\n    kernel["
+)
+BATCHES = GLUON.replace("(M, K), N = a.shape, b.shape[1]", "(_, M, K), N = a.shape, b.shape[2]")
+AS_TEXT = "(a, b, way: str, dtype):\n    assert way in ('plain', 'fast') and (dtype == 'half' or dtype == 'fp32')"
 
 
-def test_a_type_and_a_way_as_text(tmp_path):
-    said = "(a, b, way: str, dtype):\n    assert way in ('plain', 'fast') and (dtype == 'half' or dtype == 'fp32')"
-    found = report(tmp_path, GLUON.replace("(a, b):", said))
-    assert found.sound and found.how == "matmul(a, b, way='plain', dtype=type)"
+def of(elements: str) -> dict:
+    """The note that names the type of the elements."""
+    return {Note.ELEMENTS_FROM_TEXT: {"elements": elements}}
+
+
+CASES = {
+    "a batch": Case(BATCHES.replace("empty((M, N)", "empty((1, M, N)"), notes={Note.BATCH_OF_ONE: {}}),
+    "alpha and beta": Case(SCALED),
+    "alpha alone": Case(PLAIN, how="addmm(mat1=A, mat2=B, alpha)"),
+    "bias": Case(BIASED.replace("    gl.store(", "    acc += gl.load(bias_ptr + col, mask=col < N)\n    gl.store(")),
+    # Any shape is taken, and one has the stride that is asked for.
+    "factors of ones": Case(FACTORS, notes=of("fp16")),
+    "a number that is a factor for each row": Case(
+        OF_ROWS, how="matmul(a, b, scale=1.0)", options={"sizes": ("129x35x39",)}
+    ),
+    "int8": Case(INT8.replace("dtype=a.dtype", "dtype=torch.int32"), notes=of("int8")),
+    "int8 and half": Case(
+        INT8.replace("dtype=a.dtype", "dtype=torch.float16").replace("+ col, acc,", "+ col, acc.to(gl.float16),"),
+        notes=of("int8"),
+    ),
+    "half and int8": Case(
+        GLUON.replace("(a, b):", MIXED).replace("a * b", "a.to(gl.float32) * b.to(gl.float32)"),
+        notes=of("fp16 and int8"),
+    ),
+    "factors of blocks": Case(
+        GLUON.replace("(a, b):", "_of_blocks(a, b, a_s, b_s, block_size: list[int]):").replace("    c =", BLOCKS)
+    ),
+    "relu": Case(GLUON.replace("+ col, acc,", "+ col, gl.maximum(acc, 0.0),"), "sound, with relu of C: right"),
+    "a third": Case(SCALED.replace("alpha * acc", "alpha / 3 * acc"), "sound, with C multiplied by 0.3333: right"),
+    "sizes in another order": Case(ORDERED, "sound, with its (M, N, K) being (M, K, N): right"),
+    "A by columns, a kernel of the caller": Case(TURNED, "sound, with A stored as K x M: right"),
+    "a type and a way as text": Case(GLUON.replace("(a, b):", AS_TEXT), how="matmul(a, b, way='plain', dtype=type)"),
+}
+WRONG = {
+    "C for beta * C": (SCALED.replace("beta * d", "d"), Why.SCALARS_IGNORED),
+    "no bias": (BIASED, None),
+    "rows multiplied": (GLUON.replace("+ col, acc,", "+ col, acc * (row + 1),"), None),
+    "another sign": (GLUON.replace("+ col, acc,", "+ col, -acc,"), None),
+    "doubled": (GLUON.replace("+ col, acc,", "+ col, acc * 2,"), Why.MULTIPLIED),
+    "doubled integers": (
+        INT8.replace("dtype=a.dtype", "dtype=torch.int32").replace("+ col, acc,", "+ col, acc * 2,"),
+        Why.MULTIPLIED,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_function_takes_is_found(tmp_path, case):
+    CASES[case].check(tmp_path)
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_not_asked_for_is_wrong(tmp_path, case):
+    text, reason = WRONG[case]
+    found = report(tmp_path, text)
+    assert not found.sound
+    assert reason in codes(found.why) if reason else Why.MULTIPLIED not in codes(found.why), found.why
+    assert reason is not Why.MULTIPLIED or values(found.why, reason) == {"factor": 2}
+
+
+def test_addresses_in_tensors_and_views(tmp_path):
+    found = report(tmp_path, GROUPED, counted=True)
+    assert found.sound and found.how == "products(group_A=[A], group_B=[B])"
+    assert {line.array for line in found.lines} >= {"A", "B", "C"}
+    (fault,) = report(tmp_path, GROUPED.replace("K + k, mask=row < M", "K + k + 1, mask=row < M")).faults
+    assert fault.kind is FaultKind.OUT_OF_BOUNDS and " of A (" in fault.text
+
+
+def test_a_configuration_is_chosen_by_its_constants(tmp_path):
+    wide, first = (report(tmp_path, TUNED, counted=True, define=x) for x in (("BLOCK_M=64",), ()))
+    assert wide.sound and wide.code[0].shared_bytes > first.code[0].shared_bytes
 
 
 def test_a_tile_that_is_the_whole_matrix(tmp_path):
-    text = TRITON.replace("BLOCK_M=block, BLOCK_N=block", "BLOCK_M=M, BLOCK_N=N")
-    found = report(tmp_path, text, sizes=())
-    assert found.sound and "64x64x64" in {verdict.problem for verdict in found.verdicts}
-    assert max(verdict.n for verdict in found.verdicts) == 64
-    assert Note.TILE_IS_MATRIX in codes(found.notes)
+    found = report(tmp_path, TRITON.replace("BLOCK_M=block, BLOCK_N=block", "BLOCK_M=M, BLOCK_N=N"), sizes=())
+    assert found.sound and Note.TILE_IS_MATRIX in codes(found.notes)
+    assert {verdict.problem for verdict in found.verdicts} >= {"64x64x64"} and {x.n for x in found.verdicts} <= {
+        *range(65)
+    }
