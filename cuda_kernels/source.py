@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from cuda_kernels.headers import compile_trimmed
+from cuda_kernels.compiler import compile_to_ptx
 from cuda_kernels.rewritten import rewrite
 from gemm_ref.build import CACHE, build_library, cached, digest, keep, version_of
 from gemm_ref.compute import B_LAYOUTS, MATHS, WIDE
@@ -168,17 +168,17 @@ def compile_ptx(
 ) -> tuple[str, str]:
     """The PTX that nvcc makes of a CUDA text in a file called `name`, and its warnings.
 
-    by_nvcc: by nvcc itself, not by the same compiler with trimmed headers; for its time, say.
+    by_nvcc: by nvcc itself, and not by `compile_to_ptx`; for its time, say.
     Raises BuildError when there is no compiler, or with the compiler's output.
     """
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / name, Path(folder) / "out.ptx"
         source.write_text(text, encoding="utf-8")
         flags = [*flags, f"-arch=compute_{architecture(capability)}"]
-        said = None if by_nvcc else compile_trimmed(source, target, flags)
-        if said is None:
-            said = run_nvcc([*flags, "-ptx", str(source), "-o", str(target)])
-        return target.read_text(encoding="utf-8"), said
+        if not by_nvcc and (compiled := compile_to_ptx(source, flags)):
+            return compiled
+        output = run_nvcc([*flags, "-ptx", str(source), "-o", str(target)])
+        return target.read_text(encoding="utf-8"), output
 
 
 @functools.cache

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from cuda_kernels import headers, source
+from cuda_kernels import compiler, source
 from gemm_ref import get_stage
 from gemm_ref.build import BuildError
 from gemm_ref.toolchain import run_nvcc
@@ -33,12 +33,12 @@ def _without_folders(text: str) -> str:
 
 
 def _never(*_: object) -> None:
-    raise AssertionError("nvcc compiled it with all of CUDA's headers")
+    raise AssertionError("it was compiled by nvcc, or again")
 
 
 def test_the_trimmed_headers_have_what_the_rungs_need(monkeypatch):
     monkeypatch.setattr(source, "run_nvcc", _never)
-    for first, *_ in headers._rungs_by_headers().values():
+    for first, *_ in compiler._rungs_by_headers().values():
         source.compile_ptx(source.compose(source.choose(get_stage(first.stem))), first.name)
 
 
@@ -56,3 +56,16 @@ def test_nvcc_itself_compiles_what_names_something_else(line, found):
     except BuildError as error:
         said = str(error)
     assert re.search(found, said)
+
+
+def test_a_text_is_compiled_once_wherever_it_is(monkeypatch):
+    """The lines are those of the file that names them last."""
+
+    def compiled(file: str) -> str:
+        text = f'#line 1 "{file}"\n#include <cuda_runtime.h>\n__global__ void once(float* x) {{ *x = 1; }}\n'
+        return source.compile_ptx(text, "own.cu")[0]
+
+    first = compiled("/tmp/a.cu")
+    run = compiler._run
+    monkeypatch.setattr(compiler, "_run", lambda steps, step: _never() if step == steps.compile else run(steps, step))
+    assert compiled("/tmp/b.cu") == first.replace("/tmp/a.cu", "/tmp/b.cu") != first
