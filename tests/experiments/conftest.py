@@ -34,7 +34,7 @@ def invoke(monkeypatch):
 @pytest.fixture
 def example_study() -> Iterator[None]:
     """The studies `example`, which checks products, and `needs_gpu` stand in the place of all real ones."""
-    import experiments.publish.blocks  # noqa: F401  # its tables are those of the studies at its first import
+    import experiments.publish.blocks  # noqa: F401 (its tables are those of the studies at its first import)
     from experiments.records import studies
     from tests.experiments.fixtures import studies_in
 
