@@ -42,6 +42,7 @@ class Decoder:
         self.first = 0  # the place of its first instruction in the program
         self._readers: dict[tuple[str, np.dtype | None], Read] = {}  # a cache: most registers are read many times
         self._writers: dict[str, Write] = {}
+        self._dtypes: dict[str, np.dtype] = {}
         # Registers that a guarded instruction writes: where its guard held for no lane they are legally unwritten. They
         # read as all ones (NaN), so that a use of one is noticed.
         self.guarded = {
@@ -112,7 +113,9 @@ class Decoder:
 
     def dtype_of(self, register: Register) -> np.dtype:
         """Return the declared type of a register, b-types as unsigned integers."""
-        return DTYPES[self.entry.register_type(register.name)]
+        if register.name not in self._dtypes:
+            self._dtypes[register.name] = DTYPES[self.entry.register_type(register.name)]
+        return self._dtypes[register.name]
 
     def named(self, operand: Operand) -> Operand:
         """Return a register for a symbol that inline assembly has declared as one, without a percent sign."""
@@ -149,19 +152,16 @@ class Decoder:
         dtype_or_own = dtype or declared
         if declared.itemsize < dtype_or_own.itemsize or (declared == np.bool_) != (dtype_or_own == np.bool_):
             raise ParseError(f"register {register.name} of type {declared} is read as {dtype}")
+        return functools.partial(_read, self.slot(register.name), dtype, self, register)
+
+    def read_unwritten(self, machine: Machine, register: Register, dtype: np.dtype) -> Value:
+        """Return a register to which nothing has been written. Raises UndefinedRegister if none may have been."""
         slot, name = self.slot(register.name), register.name
-
-        def read(machine: Machine) -> Value:
-            value = machine.registers[slot]
-            if value is None and slot in machine.in_flight:
-                return _recast(machine.in_flight[slot].read(name), dtype_or_own)
-            if value is None and slot in self.guarded:
-                return _recast(np.uint64(0xFFFFFFFFFFFFFFFF), dtype_or_own) if declared != np.bool_ else np.bool_(False)
-            if value is None:
-                raise UndefinedRegister(f"{machine.place()}: register {name} is read before anything was written to it")
-            return value if dtype is None or value.dtype == dtype else _recast(value, dtype)
-
-        return read
+        if slot in machine.in_flight:
+            return _recast(machine.in_flight[slot].read(name), dtype)
+        if slot in self.guarded:
+            return np.bool_(False) if dtype == np.bool_ else _recast(np.uint64(0xFFFFFFFFFFFFFFFF), dtype)
+        raise UndefinedRegister(f"{machine.place()}: register {name} is read before anything was written to it")
 
     def _symbol(self, symbol: Symbol, dtype: np.dtype) -> Read:
         name, offset, kernel = symbol.name, symbol.offset, self.kernel
@@ -192,28 +192,9 @@ class Decoder:
         if not isinstance(operand, Register):
             raise ParseError(f"operand {operand} of {self.entry.name} is not a register")
         if operand.name not in self._writers:
-            self._writers[operand.name] = self._writer(operand)
+            width = self.dtype_of(operand).itemsize
+            self._writers[operand.name] = functools.partial(_write, self.slot(operand.name), width)
         return self._writers[operand.name]
-
-    def _writer(self, register: Register) -> Write:
-        slot, width = self.slot(register.name), self.dtype_of(register).itemsize
-
-        def write(machine: Machine, value: Value, mask: Mask) -> None:
-            if value.dtype.itemsize < width:  # a narrow result is extended to its register by its own sign
-                value = value.astype((SIGNED if is_signed(value.dtype) else UNSIGNED)[width])
-            if mask is not None:
-                old = machine.registers[slot]
-                if old is None and slot in machine.in_flight:
-                    machine.in_flight[slot].write(value, mask)
-                    return
-                if old is None:
-                    old = value.dtype.type(0)
-                elif old.dtype != value.dtype:
-                    old = old.view(value.dtype)
-                value = np.where(mask, value, old)
-            machine.registers[slot] = value
-
-        return write
 
     def address(self, address: Address) -> Read:
         """Return a reader of the base of an address in bytes, without its offset.
@@ -253,6 +234,35 @@ class Decoder:
             return lambda machine: _recast(machine.parameters[index], dtype)
         where = slice(offset, offset + dtype.itemsize)
         return lambda machine: np.frombuffer(bytes_of(machine.parameters[index])[where], dtype)[0]
+
+
+# What a Decoder makes of registers is a partial of one of these two: a closure is as fast, but of eight objects, all of
+# which the garbage collector looks through (it took 28% of the time to load a kernel).
+
+
+def _read(slot: int, dtype: np.dtype | None, decoder: Decoder, register: Register, machine: Machine) -> Value:
+    """Return a register as `dtype`, or as it was written."""
+    value = machine.registers[slot]
+    if value is None:
+        return decoder.read_unwritten(machine, register, dtype or decoder.dtype_of(register))
+    return value if dtype is None or value.dtype == dtype else _recast(value, dtype)
+
+
+def _write(slot: int, width: int, machine: Machine, value: Value, mask: Mask) -> None:
+    """Write to a register of `width` bytes: lanes outside the mask keep their value."""
+    if value.dtype.itemsize < width:  # a narrow result is extended to its register by its own sign
+        value = value.astype((SIGNED if is_signed(value.dtype) else UNSIGNED)[width])
+    if mask is not None:
+        old = machine.registers[slot]
+        if old is None and slot in machine.in_flight:
+            machine.in_flight[slot].write(value, mask)
+            return
+        if old is None:
+            old = value.dtype.type(0)
+        elif old.dtype != value.dtype:
+            old = old.view(value.dtype)
+        value = np.where(mask, value, old)
+    machine.registers[slot] = value
 
 
 def bytes_of(parameter: Any) -> bytes:

@@ -48,7 +48,7 @@ class Run:
     execute: Callable[[Machine], None]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Operation:
     """One instruction, ready to be executed."""
 

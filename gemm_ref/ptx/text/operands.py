@@ -81,12 +81,14 @@ def items_of(operand: Operand) -> tuple[Operand, ...]:
 
 
 _OPERANDS = re.compile(r"(?:\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,{\[(])+")
+_BRACKET = re.compile(r"[{\[(]")
 _NUMBER = re.compile(r"-?(0[xX][0-9a-fA-F]+|\d+)U?$")
 
 
 def split_operands(text: str) -> list[str]:
     """Split operands at their commas, but not inside braces and brackets."""
-    return [part for found in _OPERANDS.findall(text) if (part := found.strip())]
+    parts = _OPERANDS.findall(text) if _BRACKET.search(text) else text.split(",")
+    return [part for found in parts if (part := found.strip())]
 
 
 @functools.lru_cache(maxsize=4096)  # a kernel names each of its registers many times

@@ -20,7 +20,7 @@ from gemm_ref.ptx.text.operands import Immediate, Operand, Register, Symbol, Vec
 from gemm_ref.ptx.text.places import Places
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Instruction:
     """One instruction: `@guard name operands`, with its source file and line."""
 
@@ -34,10 +34,8 @@ class Instruction:
     ptx_line: int = 0  # in the PTX text, from 1: the line in the line table of ptxas
     callers: tuple[str, ...] = ()  # `file:line` of the call that was inlined there, then of that one's caller, ...
 
-    @functools.cached_property
-    def parts(self) -> list[str]:
-        """The parts of the name: `["ld", "global", "nc", "f32"]`."""
-        return self.name.split(".")
+    def __post_init__(self) -> None:
+        self.parts = _parts_of(self.name)  # `["ld", "global", "nc", "f32"]`
 
     @property
     def caller(self) -> str:
@@ -65,6 +63,11 @@ class Instruction:
     def line_seen_from(self, here: Instruction) -> str:
         """Return the line of the instruction, for a reader who knows the file of `here`."""
         return f"line {self.line}" if self.file == here.file else f"{self.file}:{self.line}{self._call_site}"
+
+
+@functools.cache
+def _parts_of(name: str) -> list[str]:
+    return name.split(".")
 
 
 @dataclass(frozen=True)
@@ -275,17 +278,14 @@ def _variable(statement: str) -> Variable:
 def _parse_body(entry: Entry, body: str, places: Places, ptx_line: int) -> None:
     """Parse the statements between a kernel's braces, the first on `ptx_line`; inner braces only scope names."""
     position, counted = 0, 0
-    while True:
-        begin = _BEGIN.search(body, position)
-        if begin is None:
-            return
+    while (begin := _BEGIN.search(body, position)) is not None:
         position = begin.start()
         if body[position] == "{":
             position += 1
             block = body[position : _closing_brace(body, position)]
             if (scoped := _rename_scoped(entry, block)) != block:
                 body = body[:position] + scoped + body[position + len(block) :]
-        elif after := places.read(body, position):
+        elif begin[0] == "." and (after := places.read(body, position)):
             position = after
         elif label := _LABEL.match(body, position):
             entry.labels[label[1]] = len(entry.instructions)
@@ -315,25 +315,27 @@ def _rename_scoped(entry: Entry, block: str) -> str:
 
 
 def _parse_statement(entry: Entry, text: str, places: Places, ptx_line: int) -> None:
-    if declared := _REGISTERS.match(text):
+    if not text.startswith("."):
+        _parse_instruction(entry, text, places, ptx_line)
+    elif declared := _REGISTERS.match(text):
         for name in declared[2].split(","):
             entry.registers[re.sub(r"<\d+>", "<", name.strip())] = declared[1]
     elif text.startswith((".shared", ".local", ".param")):
         entry.variables.append(_variable(text))
     elif text.startswith(".branchtargets"):
         entry.tables[next(reversed(entry.labels))] = [name.strip() for name in text.split(maxsplit=1)[1].split(",")]
-    elif text.startswith((".pragma", ".callprototype", ".calltargets")):
-        return  # advice to ptxas
-    elif text.startswith("."):
+    elif not text.startswith((".pragma", ".callprototype", ".calltargets")):  # these are advice to ptxas
         raise ParseError(f"{places.file}:{places.line}: directive not understood: {text}")
-    else:
-        match = _STATEMENT.fullmatch(text)
-        if match is None:
-            raise ParseError(f"{places.file}:{places.line}: instruction not understood: {text}")
-        negated, guard, name, operands = match.groups()
-        try:
-            read = tuple(read_operand(part) for part in split_operands(operands))
-        except ParseError as error:
-            raise ParseError(f"{places.file}:{places.line}: {text}: {error}") from None
-        register, place = Register(guard) if guard else None, (places.file, places.line, ptx_line, places.callers)
-        entry.instructions.append(Instruction(name, read, register, negated == "!", text, *place))
+
+
+def _parse_instruction(entry: Entry, text: str, places: Places, ptx_line: int) -> None:
+    match = _STATEMENT.fullmatch(text)
+    if match is None:
+        raise ParseError(f"{places.file}:{places.line}: instruction not understood: {text}")
+    negated, guard, name, operands = match.groups()
+    try:
+        read = tuple([read_operand(part) for part in split_operands(operands)])
+    except ParseError as error:
+        raise ParseError(f"{places.file}:{places.line}: {text}: {error}") from None
+    register, place = Register(guard) if guard else None, (places.file, places.line, ptx_line, places.callers)
+    entry.instructions.append(Instruction(name, read, register, negated == "!", text, *place))

@@ -31,6 +31,7 @@ class Places:
         self._files = {number: path.rsplit("/", 1)[-1] for number, path in paths.items()}
         self._libraries = {number for number, path in paths.items() if _LIBRARY.search(path)}
         self._into: dict[_Loc, list[_Loc]] = {}  # the calls that were inlined at a place, the latest last
+        self._known: dict[str, tuple | None] = {}  # what each `.loc` says, until `_into` changes
         self.file, self.line = "", 0
         self.callers: tuple[str, ...] = ()  # `file:line` of the inlined call, then of that one's caller, ...
 
@@ -39,16 +40,26 @@ class Places:
         found = _LOC.match(text, position)
         if found is None:
             return None
-        numbers = [int(number or 0) for number in found.groups()]
-        here, into = _Loc(*numbers[:3]), _Loc(*numbers[3:])
-        if here.line:  # line 0 marks code of the compiler itself, which keeps the current place
-            if into.line:  # nvcc sometimes omits it for a place that had it before
-                self._into.setdefault(here, []).append(into)
-            chain = [here, *self._chain(here)]
-            own = next((index for index, loc in enumerate(chain) if loc.file not in self._libraries), 0)
-            self.file, self.line = self._name(chain[own]), chain[own].line
-            self.callers = tuple(f"{self._name(loc)}:{loc.line}" for loc in chain[own + 1 :])
+        if found[0] not in self._known:
+            place = self._place_of(*(int(number or 0) for number in found.groups()))
+            self._known[found[0]] = place
+        if (place := self._known[found[0]]) is not None:
+            self.file, self.line, self.callers = place
         return found.end()
+
+    def _place_of(self, *numbers: int) -> tuple[str, int, tuple[str, ...]] | None:
+        """Return the file, line and callers that a `.loc` with these numbers names; None to keep the current ones."""
+        here, into = _Loc(*numbers[:3]), _Loc(*numbers[3:])
+        if not here.line:  # code of the compiler itself
+            return None
+        before = self._into.setdefault(here, [])
+        if into.line and before[-1:] != [into]:  # nvcc sometimes omits it for a place that had it before
+            before.append(into)
+            self._known.clear()
+        chain = [here, *self._chain(here)]
+        own = next((index for index, loc in enumerate(chain) if loc.file not in self._libraries), 0)
+        callers = tuple(f"{self._name(loc)}:{loc.line}" for loc in chain[own + 1 :])
+        return self._name(chain[own]), chain[own].line, callers
 
     def _chain(self, place: _Loc) -> list[_Loc]:
         """Return the places into which `place` was inlined, the innermost first, by the latest `.loc` of each.

@@ -7,7 +7,7 @@ result of another. One by one, NumPy's overhead per call would take most of the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -55,10 +55,10 @@ def attach_runs(decoder: Decoder, operations: Sequence[Operation]) -> tuple[Oper
     result, labels, place = list(operations), set(decoder.entry.labels.values()), 0
     instructions = [operation.instruction for operation in operations]
     while place < len(result):
-        end = _end_of_run(decoder, instructions, labels, place)
+        end = _end_of_run(decoder, instructions, labels, place) if _is_fma(instructions[place]) else place + 1
         if end - place >= _MIN_LENGTH:
-            result[place] = replace(result[place], run=_make_run(decoder, instructions[place:end]))
-        place = max(end, place + 1)
+            result[place].run = _make_run(decoder, instructions[place:end])
+        place = end
     return tuple(result)
 
 
