@@ -35,10 +35,12 @@ class Lanes:
         self.memory = memory
         self.instructions = instructions  # of the program
         self.lanes = len(blocks) * launch.threads  # the number of lanes
-        lane = np.arange(self.lanes)
+        self.every_lane = lane = np.arange(self.lanes)
         self.block_index = lane // launch.threads  # of each lane, among the blocks of this machine
         self.block_of_lane = blocks[self.block_index]  # linear, in the whole grid
         self.thread_of_lane = lane % launch.threads  # linear, in its block
+        # Linear, in the whole grid; int32, as the detectors store it, since NumPy compares equal types faster.
+        self.thread_in_grid = (self.block_of_lane * launch.threads + self.thread_of_lane).astype(np.int32)
         self.shared = PerOwner("shared memory", shared_bytes, self.block_index, len(blocks))
         self.active: np.ndarray | None = None  # the lanes that execute the current instruction; None: all alive ones
         self.alive: np.ndarray | None = None  # the lanes that have not exited; None: all

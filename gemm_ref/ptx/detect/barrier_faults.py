@@ -73,11 +73,11 @@ class BarrierFaults:
         warp = self._machine.thread_of_lane // 32
         if warp[lane] in warp[released]:
             return True
-        threads = self._scene.threads(self._machine, released)
+        threads = self._machine.thread_in_grid[released]
         return not self._order.concurrent(np.full(released.size, lane), threads, np.full(released.size, time)).all()
 
     def _report_group(self, event: Synchronisation, here: Instruction, lane: int, before: int) -> None:
-        thread, other = self._scene.threads(self._machine, np.array([lane, before]))
+        thread, other = self._machine.thread_in_grid[[lane, before]]
         text = (
             f"arrives at barrier {event.barrier[1]} of {event.expected} threads while the phase of "
             f"{self._scene.describe_thread(other, thread)} and its group may still run: it may be counted as one of "
@@ -111,7 +111,7 @@ class BarrierFaults:
         kind, why = SKIPPED, "all threads of a block must reach the same one"
         if are_sides(scene.kernel.entry, waiting, absent):
             kind, why = APART, "they match, and GPUs since Volta take both for one, but CUDA asks for the same barrier"
-        thread, absentee = scene.threads(machine, np.array([lane, missing]))
+        thread, absentee = machine.thread_in_grid[[lane, missing]]
         text = (
             f"waits at this barrier, and {scene.describe_thread(absentee, thread)} of its block waits at another, at "
             f"{absent.line_seen_from(waiting)}: {why}"

@@ -99,7 +99,7 @@ class Detectors(Observer):
 
     def on_early_register(self, name: str, lanes: np.ndarray, issued: Instruction, machine: Lanes) -> None:
         here = machine.instruction
-        (thread,) = self._scene.threads(machine, np.flatnonzero(lanes)[:1])
+        (thread,) = machine.thread_in_grid[np.flatnonzero(lanes)[:1]]
         text = (
             f"reads {name}, an accumulator of the wgmma at {issued.line_seen_from(here)} that was not waited for: "
             "wait for its group (wgmma.wait_group) first"

@@ -9,7 +9,7 @@ import numpy as np
 
 from gemm_ref.launch import Launch
 from gemm_ref.ptx.core.events import KernelInfo
-from gemm_ref.ptx.core.lanes import Lanes, coordinates
+from gemm_ref.ptx.core.lanes import coordinates
 from gemm_ref.ptx.core.memory import GlobalMemory, Tensor
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -108,10 +108,6 @@ class Scene:
             return None, None
         block, thread = divmod(int(thread), self.launch.threads)
         return coordinates(block, self.launch.grid), coordinates(thread, self.launch.block)
-
-    def threads(self, machine: Lanes, lanes: np.ndarray) -> np.ndarray:
-        """Return the linear numbers in the grid of a machine's lanes."""
-        return machine.block_of_lane[lanes] * machine.launch.threads + machine.thread_of_lane[lanes]
 
     def describe_thread(self, thread: int, reader: int) -> str:
         """Return `thread (1, 0, 0)`, with its block unless that is also the block of the thread `reader`."""

@@ -34,8 +34,11 @@ class GlobalFaults:
         self._tensors: dict[int, _TensorFaults] = {}
 
     def on_access(self, access: Access, order: Order) -> None:
-        lanes = np.arange(access.machine.lanes) if access.lanes is None else np.flatnonzero(access.lanes)
-        self._check(access, lanes, per_lane(access.addresses, access.machine.lanes)[lanes], order)
+        lanes, addresses = access.machine.every_lane, per_lane(access.addresses, access.machine.lanes)
+        if access.lanes is not None:
+            lanes = np.flatnonzero(access.lanes)
+            addresses = addresses[lanes]
+        self._check(access, lanes, addresses, order)
         self.gpu_order.on_access(access, order)
 
     def on_bulk(self, access: BulkAccess, order: Order) -> None:
@@ -47,17 +50,18 @@ class GlobalFaults:
             return
         low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses))
         for number, tensor in enumerate(self._scene.memory.tensors):
-            inside: np.ndarray | slice = slice(None)
+            whose, inside = lanes, addresses
             if not tensor.holds(low, high, access.size):  # only some of the addresses are in the tensor, or none
                 if high < tensor.first or low >= tensor.first + tensor.size:
                     continue
-                inside = (addresses >= tensor.first) & (addresses + access.size <= tensor.first + tensor.size)
-                if not np.count_nonzero(inside):
+                chosen = (addresses >= tensor.first) & (addresses + access.size <= tensor.first + tensor.size)
+                if not np.count_nonzero(chosen):
                     continue
+                whose, inside = lanes[chosen], addresses[chosen]
             if number not in self._tensors:
                 output = tensor.name in self._outputs
                 self._tensors[number] = _TensorFaults(tensor, output, self._scene, order, self.gpu_order)
-            self._tensors[number].on_access(access, lanes[inside], addresses[inside] - tensor.first, order)
+            self._tensors[number].on_access(access, whose, inside - tensor.first, order)
 
     def on_end(self) -> None:
         """Report the elements that were never written of the outputs and of tensors that were written at all."""
@@ -124,6 +128,8 @@ class _TensorFaults(Races):
         return np.flatnonzero(missed.reshape(-1, size).any(1))
 
     def concurrent(self, touch: Touch, mark: Mark) -> np.ndarray:
+        if mark.latest == NOBODY:
+            return np.zeros(touch.threads.size, bool)
         thread, threads = mark.thread[touch.elements], self.scene.launch.threads
         other = (thread != NOBODY) & (thread != touch.threads)
         if not other.any():

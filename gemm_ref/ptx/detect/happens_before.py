@@ -56,6 +56,7 @@ class Order:
         # All accesses of the block up to this time are ordered before now.
         self._block_clocks = np.full(self.blocks, NEVER, np.int32)
         self.block_clock = self._block_clocks[self._block]  # the same for each lane
+        self.known_to_all = NEVER  # up to this time every access is ordered before what any lane does now
         # (cluster, unit, other unit): up to when a warp is ordered after another.
         self._warp_clocks: np.ndarray | None = None
         # (lane, lane of its warp): up to when a lane is ordered after another.
@@ -183,6 +184,8 @@ class Order:
         blocks = np.arange(self.blocks) if lanes is None else np.unique(self._block[lanes])
         self._block_clocks[blocks] = self.now
         self.block_clock = self._block_clocks[self._block]
+        if self._size == 1:  # a barrier of one block orders nothing of the others in its cluster
+            self.known_to_all = int(self._block_clocks.min())
         # The warps of a block share what they know of other blocks.
         if self._size > 1 and self._warp_clocks is not None:
             for block in blocks.tolist():

@@ -57,7 +57,7 @@ class LifetimeFaults:
 
     def _record_access(self, instruction: Instruction, lanes: np.ndarray, blocks: np.ndarray) -> None:
         remote = blocks != self._machine.block_index[lanes]
-        threads = self._scene.threads(self._machine, lanes[remote])
+        threads = self._machine.thread_in_grid[lanes[remote]]
         for block, thread in zip(blocks[remote].tolist(), threads.tolist(), strict=True):
             self._latest.setdefault(block, {})[thread] = (self._order.now, instruction)
 
@@ -75,7 +75,7 @@ class LifetimeFaults:
                 for thread, (_, at) in self._latest.pop(block, {}).items():
                     self._report(at, thread, instruction, own_lanes[0], _CLUSTER)
                 for access in self._copies.pop(block, {}).values():
-                    (thread,) = self._scene.threads(self._machine, np.array([access.lane]))
+                    thread = int(self._machine.thread_in_grid[access.lane])
                     self._report(access.instruction, thread, instruction, own_lanes[0], _COPY)
 
     def _drop_ordered(self, own_lanes: np.ndarray, latest: dict[int, tuple[int, Instruction]]) -> None:
@@ -89,7 +89,7 @@ class LifetimeFaults:
             del latest[thread]
 
     def _report(self, here: Instruction, thread: int, leaves: Instruction, lane: int, text: str) -> None:
-        (last,) = self._scene.threads(self._machine, np.array([lane]))
+        last = int(self._machine.thread_in_grid[lane])
         text = text.format(self._scene.coordinates_of(last)[0], leaves.line_seen_from(here))
         self._scene.report(ENDED, here, thread, text, last, leaves)
 
@@ -111,7 +111,7 @@ class MBarrierFaults:
 
     def on_mbarrier(self, use: BarrierUse) -> None:
         scene, order, lanes, numbers = self._scene, self._order, use.lanes, use.numbers
-        threads = scene.threads(use.machine, lanes)
+        threads = use.machine.thread_in_grid[lanes]
         if use.initialises:
             self._thread[numbers], self._time[numbers] = threads, order.now
             self._instruction[numbers] = scene.number(use.instruction)

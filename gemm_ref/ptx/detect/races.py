@@ -39,6 +39,7 @@ class Mark:
 
     def __init__(self, elements: int) -> None:
         self.thread, self.time, self.instruction = (np.full(elements, NOBODY, np.int32) for _ in range(3))
+        self.latest = NOBODY  # the latest time of all elements
 
     def set(self, touch: Touch, which: np.ndarray | slice = slice(None)) -> None:
         """Record an access; of several lanes that access one element the last remains."""
@@ -46,6 +47,11 @@ class Mark:
         self.thread[elements] = touch.threads[which]
         self.time[elements] = touch.now
         self.instruction[elements] = touch.instruction
+        self.latest = touch.now
+
+    def postpone(self, touch: Touch) -> None:
+        """Record that a recorded access has happened only now."""
+        self.time[touch.elements] = self.latest = touch.now
 
     def refine(self, parts: int) -> None:
         """Split each element into so many."""
@@ -71,9 +77,9 @@ class Shadow:
         self.in_flight = np.zeros(elements, bool)  # the target of an asynchronous copy that was not waited for
         self.being_read = np.zeros(elements, np.int32)  # asynchronous reads that were not waited for
 
-    def fit(self, access: Access | BulkAccess, addresses: np.ndarray) -> None:
-        """Split the elements if the access is narrower."""
-        bits = access.size | int(np.bitwise_or.reduce(addresses))
+    def fit(self, size: int, addresses: np.ndarray) -> None:
+        """Split the elements if accesses of `size` bytes at these addresses are narrower."""
+        bits = size | int(np.bitwise_or.reduce(addresses))
         parts = self.width // (bits & -bits)  # the largest power of 2 that divides them all
         if parts > 1:
             self.width //= parts
@@ -82,9 +88,10 @@ class Shadow:
             self.in_flight = np.repeat(self.in_flight, parts)
             self.being_read = np.repeat(self.being_read, parts)
 
-    def elements(self, access: Access | BulkAccess, addresses: np.ndarray) -> np.ndarray:
-        """Return the elements (lanes, elements per lane) at byte addresses in this memory, one per lane."""
-        return addresses[:, None] // self.width + np.arange(access.size // self.width)
+    def elements(self, size: int, addresses: np.ndarray) -> np.ndarray:
+        """Return the elements of accesses of `size` bytes at these addresses, one access after the other."""
+        first = addresses >> (self.width.bit_length() - 1)
+        return first if size == self.width else (first[:, None] + np.arange(size // self.width)).ravel()
 
     def read(self, touch: Touch, concurrent: Concurrent) -> None:
         """Record a read; it replaces a reader whose read is ordered before it."""
@@ -129,12 +136,15 @@ class Races:
 
     def _make_touch(self, access: Access | BulkAccess, lanes: np.ndarray, bytes_: np.ndarray, now: int) -> Touch:
         """Return an access of these lanes, element by element; bytes_: where each begins in the shadowed memory."""
-        self.shadow.fit(access, bytes_)
-        elements, machine = self.shadow.elements(access, bytes_), access.machine
-        lanes = lanes[:1] if isinstance(access, BulkAccess) else lanes  # one lane issues it
-        threads, each = self.scene.threads(machine, lanes), elements.size // max(lanes.size, 1)
-        lanes, threads = (np.repeat(x, each) for x in (lanes, threads))
-        return Touch(access, elements.ravel(), lanes, threads, self.scene.number(access.instruction), now)
+        self.shadow.fit(access.size, bytes_)
+        elements, every = self.shadow.elements(access.size, bytes_), access.machine.thread_in_grid
+        if isinstance(access, BulkAccess):  # one lane issues it
+            lanes, threads = (np.full(elements.size, x[access.lane]) for x in (access.machine.every_lane, every))
+        else:
+            threads = every if lanes is access.machine.every_lane else every[lanes]
+            if elements.size != lanes.size:
+                lanes, threads = (x.repeat(elements.size // lanes.size) for x in (lanes, threads))
+        return Touch(access, elements, lanes, threads, self.scene.number(access.instruction), now)
 
     def load(self, touch: Touch) -> None:
         """Check a read, and record it."""

@@ -30,9 +30,10 @@ class SharedFaults(Races):
     """
 
     def __init__(self, machine: Lanes, scene: Scene, order: Order) -> None:
-        self._order = order
+        self._order, self._machine = order, machine
         self._size = machine.shared.size
         self._pitch = cdiv(self._size, WIDEST) * WIDEST  # of a block's part of the shadow, in bytes
+        self._first_byte = machine.block_index * self._pitch  # of each lane's block, in the shadow
         super().__init__(scene, Shadow(self._pitch * order.blocks))
 
     def on_access(self, access: Access) -> None:
@@ -59,7 +60,7 @@ class SharedFaults(Races):
                 self._order.join_warpgroup(access.lane)
         else:
             shadow.in_flight[touch.elements] = False
-            shadow.writer.time[touch.elements] = touch.now
+            shadow.writer.postpone(touch)
             if access.barrier is not None:
                 self._order.complete_copy(access.lane, access.barrier)
 
@@ -85,17 +86,20 @@ class SharedFaults(Races):
         touch = self._located(access)
         if touch is not None:
             self.shadow.in_flight[touch.elements] = False
-            self.shadow.writer.time[touch.elements] = touch.now
+            self.shadow.writer.postpone(touch)
 
     def _located(self, access: Access) -> Touch | None:
-        machine = access.machine
-        lanes = np.arange(machine.lanes) if access.lanes is None else np.flatnonzero(access.lanes)
-        addresses = per_lane(access.addresses, machine.lanes)[lanes]
-        outside = (addresses < 0) | (addresses + access.size > self._size)
-        if np.count_nonzero(outside | (addresses % access.size != 0)):
+        machine, lanes = self._machine, self._machine.every_lane
+        addresses = per_lane(access.addresses, machine.lanes)
+        first = self._first_byte if access.owners is None else access.owners * self._pitch
+        if access.lanes is not None:
+            lanes = np.flatnonzero(access.lanes)
+            addresses, first = addresses[lanes], first[lanes]
+        low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses))
+        bits = int(np.bitwise_or.reduce(addresses))
+        if low < 0 or high + access.size > self._size or bits & (access.size - 1):
             return None  # the machine is about to stop at it
-        owners = machine.block_index if access.owners is None else access.owners
-        return self._make_touch(access, lanes, addresses + owners[lanes] * self._pitch, self._order.now)
+        return self._make_touch(access, lanes, addresses + first, self._order.now)
 
     def load(self, touch: Touch, unordered: np.ndarray | None = None) -> None:
         """Check a read, and record it; unordered: the entries that are concurrent with the write, if known."""
@@ -131,6 +135,8 @@ class SharedFaults(Races):
         return lost
 
     def concurrent(self, touch: Touch, mark: Mark) -> np.ndarray:
+        if mark.latest <= self._order.known_to_all:
+            return np.zeros(touch.threads.size, bool)
         thread = mark.thread[touch.elements]
         other = thread != touch.threads
         if not np.count_nonzero(other):
