@@ -74,6 +74,7 @@ class Shadow:
         self.width = WIDEST
         elements = cdiv(size, WIDEST)
         self.writer, self.reader, self.other_reader = Mark(elements), Mark(elements), Mark(elements)
+        self.has_generic_writes = False  # by instructions that are no bulk copies
         self.in_flight = np.zeros(elements, bool)  # the target of an asynchronous copy that was not waited for
         self.being_read = np.zeros(elements, np.int32)  # asynchronous reads that were not waited for
 

@@ -72,6 +72,8 @@ class SharedFaults(Races):
 
         unordered: the entries whose write is not even ordered before, which is reported by itself.
         """
+        if not self.shadow.has_generic_writes:
+            return
         writer, at = self.shadow.writer, touch.elements
         generic = ~self.scene.test(_is_bulk)[writer.instruction[at]] & ~self.shadow.in_flight[at]
         generic &= writer.thread[at] != NOBODY
@@ -119,6 +121,7 @@ class SharedFaults(Races):
             self.report(RACE, touch, shadow.reader, reading & ~self.concurrent(touch, shadow.reader), action=READS)
         super().store(touch)
         shadow.in_flight[at] = touch.access.kind == "async store"
+        shadow.has_generic_writes |= not _is_bulk(touch.access.instruction)
 
     def find_overwritten(self, touch: Touch) -> np.ndarray:
         """Return the overwritten entries whose values differ: in Triton all lanes of a warp store the same value."""

@@ -77,6 +77,20 @@ def add_products(x: np.ndarray, y: np.ndarray, kinds: tuple[str, str], c: np.nda
     """Do as `multiply_add`, by a chain of sums; k is a multiple of the group."""
     if _is_exact(x, y, c, how):
         return (np.matmul(x, y.transpose(0, 2, 1)) + c).astype(c.dtype) + c.dtype.type(0)  # which makes -0 +0
+    filled = x.any(axis=(1, 2)) & y.any(axis=(1, 2)), x.any(axis=(0, 2)), y.any(axis=(0, 2))
+    if how.result_bits == 23 and not all(part.all() for part in filled):
+        # A tile past the edge of a matrix is filled with zeros, which leave a finite sum as it is.
+        if all(np.isfinite(values).all() for values in (x, y, c)):
+            result, (tiles, rows, columns) = c + c.dtype.type(0), filled
+            if tiles.any():
+                left, right, place = x[tiles][:, rows], y[tiles][:, columns], np.ix_(*filled)
+                result[place] = _chain(left, right, kinds, c[place], how)
+            return result
+    return _chain(x, y, kinds, c, how)
+
+
+def _chain(x: np.ndarray, y: np.ndarray, kinds: tuple[str, str], c: np.ndarray, how: Sum) -> np.ndarray:
+    """Return the chain of sums, of any numbers."""
     operands = (x, _exponents(x, kinds[0])), (y, _exponents(y, kinds[1]))
     result = np.empty_like(c)
     for tiles, rows in _parts(c.shape, how.group):

@@ -30,7 +30,8 @@ from gemm_ref.ptx.units.wgmma_operands import (
     Descriptors,
     accumulators_to_matrix,
     matrix_to_accumulators,
-    shared_tile,
+    read_tiles,
+    tile_addresses,
 )
 
 KEY = "warpgroup"
@@ -93,6 +94,8 @@ class Warpgroups(Unit):
         self._accumulators: dict[tuple[np.dtype, tuple[int, ...]], Accumulator] = {}
         self._assembling: dict[int, None] = {}  # places at which lanes have waited for their warpgroup
         self._in_flight = machine.in_flight  # by register slot
+        # The addresses of operands' pieces, by their descriptors and form: a ring of stages has few.
+        self._tiles: dict[tuple[bytes, int, bool, str], np.ndarray] = {}
 
     def find_complete(self, mask: Mask) -> np.ndarray | None:
         """Return the numbers of the warpgroups of these lanes; None if one is not complete."""
@@ -151,8 +154,8 @@ class Warpgroups(Unit):
         self._queue.append(multiply)
         if self._machine.observers:  # it may read from now on
             if a.ndim == 1:
-                self._operand(multiply, a, ROWS, shape.a_transposed, shape.a_kind, started=True)
-            self._operand(multiply, b, shape.columns, shape.b_transposed, shape.b_kind, started=True)
+                self._locate(multiply, a, ROWS, shape.a_transposed, shape.a_kind, started=True)
+            self._locate(multiply, b, shape.columns, shape.b_transposed, shape.b_kind, started=True)
 
     def wait(self, groups: np.ndarray, keep: int) -> None:
         """Execute all but the latest `keep` committed groups of these warpgroups."""
@@ -245,13 +248,21 @@ class Warpgroups(Unit):
         accumulator.sums[groups] = multiply_add("wgmma", a, b, (shape.a_kind, shape.b_kind), before)
         accumulator.issued[groups] -= 1
 
-    def _operand(
-        self, multiply: Multiply, words, rows: int, transposed: bool, kind: str, started: bool = False
-    ) -> np.ndarray:
+    def _operand(self, multiply: Multiply, words, rows: int, transposed: bool, kind: str) -> np.ndarray:
         """Return the tiles that these descriptors address, as fp32."""
-        machine, place = self._machine, multiply.instruction.origin
-        descriptors = Descriptors.unpack(words, place)
-        bits, addresses = shared_tile(machine, place, descriptors, multiply.blocks, rows, transposed, BITS[kind])
+        addresses = self._locate(multiply, words, rows, transposed, kind, started=False)
+        return numbers(read_tiles(self._machine, addresses, multiply.blocks, BITS[kind]), kind, np.float32)
+
+    def _locate(
+        self, multiply: Multiply, words, rows: int, transposed: bool, kind: str, started: bool
+    ) -> np.ndarray:  # fmt: skip
+        """Return the addresses of tiles' pieces; tell observers that they are read now, or from now on (`started`)."""
+        machine, key = self._machine, (words.tobytes(), rows, transposed, kind)
+        if key not in self._tiles:
+            place = multiply.instruction.origin
+            descriptors = Descriptors.unpack(words, place)
+            self._tiles[key] = tile_addresses(machine, place, descriptors, rows, transposed, BITS[kind])
+        addresses = self._tiles[key]
         if machine.observers:
             for entry, group in enumerate(multiply.groups):
                 access = BulkAccess(
@@ -260,4 +271,4 @@ class Warpgroups(Unit):
                 )  # fmt: skip
                 for observer in machine.observers:
                     observer.on_bulk(access)
-        return numbers(bits, kind, np.float32)
+        return addresses

@@ -51,19 +51,12 @@ class Descriptors:
         return cls(start, leading, stride, int(spans[0]))
 
 
-def shared_tile(
-    machine: Machine,
-    place: str,
-    descriptors: Descriptors,
-    blocks: np.ndarray,
-    rows: int,
-    transposed: bool,
-    dtype: np.dtype,
-) -> tuple[np.ndarray, np.ndarray]:
-    """(tiles, rows, k) elements of `dtype` for K-major tiles; (tiles, k, rows) for MN-major (`transposed`) ones.
+def tile_addresses(
+    machine: Machine, place: str, descriptors: Descriptors, rows: int, transposed: bool, dtype: np.dtype
+) -> np.ndarray:
+    """Return the addresses of the pieces of tiles of `dtype`: (tiles, rows, pieces), (tiles, k, pieces) if MN-major.
 
-    blocks: of the machine, one per tile. The second result is the addresses of their pieces. Raises MemoryFault for a
-    tile that is not all in shared memory.
+    Raises MemoryFault for a tile that is not all in shared memory.
     """
     offsets = _pieces(descriptors, rows, K_BYTES // dtype.itemsize, transposed)
     addresses = swizzle(descriptors.start[:, None, None] + offsets, descriptors.span)
@@ -73,9 +66,14 @@ def shared_tile(
             f"{place}: the operand's matrix descriptor reaches bytes {low} to {high + 15} of shared memory "
             f"({machine.shared.size} bytes)"
         )
+    return addresses
+
+
+def read_tiles(machine: Machine, addresses: np.ndarray, blocks: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return the elements of tiles, (tiles, rows, k) or (tiles, k, rows); blocks: of the machine, one per tile."""
     chunks = (addresses + (blocks * machine.shared.stride)[:, None, None]) // 16
     pieces = machine.shared.data.view(np.uint64).reshape(-1, 2)[chunks]
-    return pieces.reshape(*chunks.shape[:2], -1).view(dtype), addresses
+    return pieces.reshape(*chunks.shape[:2], -1).view(dtype)
 
 
 def _pieces(descriptors: Descriptors, rows: int, depth: int, transposed: bool) -> np.ndarray:

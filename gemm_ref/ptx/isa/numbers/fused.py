@@ -13,7 +13,7 @@ import numpy as np
 
 from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.core.machine import Machine, Operation, Read, Run
-from gemm_ref.ptx.isa.numbers.rounding import fma32
+from gemm_ref.ptx.isa.numbers.rounding import add_to_product
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.operands import Register
 from gemm_ref.ptx.text.parser import Instruction
@@ -26,7 +26,10 @@ _MAX_NUMBERS = 1 << 16  # in one operand of one call: more exceed the processor'
 class MultiplyAdds:
     """Consecutive unguarded `fma.rn.f32`, of which none reads or writes what an earlier one writes."""
 
-    reads: tuple[tuple[Read, ...], ...]  # of the factors and the summand: a reader for each instruction
+    factors: tuple[Read, ...]  # readers of those that differ: a tile of 8 x 8 elements has 16
+    left: np.ndarray  # the place of each instruction's first factor among these
+    right: np.ndarray
+    addends: tuple[Read, ...]
     sources: tuple[int, ...]  # the slots they read
     targets: tuple[int, ...]  # the slots they write, one each
 
@@ -38,16 +41,18 @@ class MultiplyAdds:
     def execute(self, machine: Machine) -> None:
         """Execute the instructions for all lanes."""
         step = _MAX_NUMBERS // machine.lanes
+        factors = _stack(machine, self.factors).astype(np.float64)
         for first in range(0, len(self.targets), step):
-            targets = self.targets[first : first + step]
-            a, b, c = (_concatenate(machine, reads[first : first + step]) for reads in self.reads)
-            for slot, value in zip(targets, fma32(a, b, c).reshape(len(targets), -1), strict=True):
+            some = slice(first, first + step)
+            product = factors[self.left[some]] * factors[self.right[some]]
+            sums = add_to_product(product, _stack(machine, self.addends[some]))
+            for slot, value in zip(self.targets[some], sums, strict=True):
                 machine.registers[slot] = value
 
 
-def _concatenate(machine: Machine, reads: Sequence[Read]) -> np.ndarray:
-    """Return the lanes' values of one register after the other."""
-    return np.concatenate([per_lane(read(machine), machine.lanes) for read in reads])
+def _stack(machine: Machine, reads: Sequence[Read]) -> np.ndarray:
+    """Return the lanes' values of one register below the other."""
+    return np.stack([per_lane(read(machine), machine.lanes) for read in reads])
 
 
 def attach_runs(decoder: Decoder, operations: Sequence[Operation]) -> tuple[Operation, ...]:
@@ -87,9 +92,14 @@ def _register_names(decoder: Decoder, instruction: Instruction) -> list[str]:
 
 def _make_run(decoder: Decoder, instructions: Sequence[Instruction]) -> Run:
     names = [_register_names(decoder, instruction) for instruction in instructions]
-    columns = zip(*(instruction.operands[1:] for instruction in instructions), strict=True)
+    _, left, right, addends = zip(*(instruction.operands for instruction in instructions), strict=True)
+    factors = list(dict.fromkeys(left + right))
+    place = {factor: number for number, factor in enumerate(factors)}
     adds = MultiplyAdds(
-        tuple(tuple(decoder.source(operand, DTYPES["f32"]) for operand in column) for column in columns),
+        tuple(decoder.source(factor, DTYPES["f32"]) for factor in factors),
+        np.array([place[factor] for factor in left]),
+        np.array([place[factor] for factor in right]),
+        tuple(decoder.source(addend, DTYPES["f32"]) for addend in addends),
         tuple({decoder.slot(name) for _, *sources in names for name in sources}),
         tuple(decoder.slot(target) for target, *_ in names),
     )

@@ -13,10 +13,9 @@ from gemm_ref.ptx.units.formats import from_bf16
 
 MODES: dict[str, np.ufunc] = {"rn": np.rint, "rz": np.trunc, "rm": np.floor, "rp": np.ceil}
 _NAN16 = np.uint16(0x7FFF)
-# Of a float64 in two words (the low one first: NumPy's machines are little-endian): the 29 bits that float32 drops, and
-# half of them; the sign cleared, and the high word of float32's smallest normal number.
-_BELOW_FLOAT32, _MIDDLE = np.uint32(0x1FFFFFFF), np.uint32(0x10000000)
-_MAGNITUDE, _SMALLEST_NORMAL, _ONE = np.uint32(0x7FFFFFFF), np.uint32(0x38100000), np.uint32(1)
+_BELOW_FLOAT32, _MIDDLE = np.uint64(0x1FFFFFFF), np.uint64(0x10000000)  # the 29 bits that float32 drops; half of them
+_MAGNITUDE, _SMALLEST_NORMAL = np.uint32(0x7FFFFFFF), np.float32(2**-126).view(np.uint32)  # of float32
+_TWICE_SMALLEST_NORMAL, _ONE = np.float64(2**-126).view(np.uint64) << np.uint64(1), np.uint64(1)
 
 
 def widen(value: Value, kind: str) -> Value:
@@ -63,23 +62,25 @@ def _two_sum(a: Value, b: Value) -> tuple[Value, Value]:
 
 
 def fma32(a: Value, b: Value, c: Value) -> Value:
-    """Return a * b + c in float32, rounded once.
+    """Return a * b + c in float32, rounded once."""
+    return add_to_product(a.astype(np.float64) * b, c)
 
-    The product is exact in float64, so only two roundings in a row (of the sum to 53 bits, then to 24) could go
-    wrong, and only where the first lands on the middle between two float32 values, or below float32's normal range.
-    If the second changes nothing, as for small integers, the result is exact.
+
+def add_to_product(product: Value, c: Value) -> Value:
+    """Return the sum of an exact product of two float32, in float64, and a float32: a float32, rounded once.
+
+    Only two roundings in a row (of the sum to 53 bits, then to 24) could go wrong, and only where the first lands on
+    the middle between two float32 values, or below float32's normal range.
     """
-    product = a.astype(np.float64) * b
     total = product + c
     result = total.astype(np.float32)
-    if not np.count_nonzero(result != total):
-        return result
-    words = np.atleast_1d(total).view(np.uint32)  # the low word of each float64, then its high word
-    suspect = (words[0::2] & _BELOW_FLOAT32) == _MIDDLE
-    suspect |= (words[1::2] & _MAGNITUDE) - _ONE < _SMALLEST_NORMAL  # 0, which is exact, wraps round to the largest
+    words = np.atleast_1d(total).view(np.uint64)
+    suspect = (words & _BELOW_FLOAT32) == _MIDDLE
+    if (result.view(np.uint32) & _MAGNITUDE).min() <= _SMALLEST_NORMAL:
+        suspect |= (words << _ONE) - _ONE < _TWICE_SMALLEST_NORMAL  # 0, which is exact, wraps round to the largest
     if np.count_nonzero(suspect):
         at, shape = np.flatnonzero(suspect), total.shape
-        result = np.atleast_1d(result)
+        result = result.reshape(-1)
         exact, addend = (np.broadcast_to(x, shape).reshape(-1)[at] for x in (product, c.astype(np.float64)))
         result[at] = odd_sum(exact, addend).astype(np.float32)
         return result.reshape(shape)[()]
