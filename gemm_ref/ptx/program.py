@@ -98,6 +98,8 @@ def load(text: str, entry: str | None = None) -> DecodedKernel:
         first=decoder.first,
         local_bytes=decoder.local_bytes,
         functions={name: decoder.code_address(name) for name in decoder.functions},
+        instructions=tuple(operation.instruction for operation in operations),
+        cooperates=any(ENVIRONMENT in operation.instruction.text for operation in operations),
     )
 
 
@@ -172,8 +174,7 @@ def run(
         else:
             parameters.append(_parameter_value(value, kind))
     symbols = _place_variables(kernel, memory)
-    cooperates = any(ENVIRONMENT in i.text for part in (entry, *entry.functions) for i in part.instructions)
-    if cooperates:
+    if kernel.cooperates:
         symbols[ENVIRONMENT] = _add_grid_barrier(kernel, launch, memory)
     launch = _set_cluster(kernel, launch)
     if entry.most_threads is not None and launch.threads > entry.most_threads:
@@ -188,7 +189,7 @@ def run(
     together = math.prod(launch.cluster)
     blocks = blocks[:together] if only_first() else blocks
     batch = max(1, BATCH_LANES // (launch.threads * together)) * together
-    batch = blocks.size if cooperates else batch
+    batch = blocks.size if kernel.cooperates else batch
     executed = 0
     with np.errstate(all="ignore"):  # wrapping, NaN and Inf are what a GPU does
         for first in range(0, blocks.size, batch):

@@ -68,6 +68,8 @@ class DecodedKernel(KernelInfo):
     first: int  # the place of the kernel's first operation
     local_bytes: int
     functions: Mapping[str, int]  # the addresses of the functions
+    instructions: tuple[Instruction, ...]  # of the operations
+    cooperates: bool  # it waits at a barrier of its whole grid
 
 
 @dataclass
@@ -122,8 +124,7 @@ class Machine(Lanes):
     ) -> None:
         """parameters: a number, the bytes of a struct, or the tiles of tensor maps; symbols: addresses of variables."""
         shared_bytes = kernel.static_shared.size + launch.shared_bytes
-        instructions = [operation.instruction for operation in kernel.operations]
-        super().__init__(launch, blocks, memory, shared_bytes, instructions)
+        super().__init__(launch, blocks, memory, shared_bytes, kernel.instructions)
         self._kernel = kernel
         self.parameters = parameters
         self.symbols = symbols
