@@ -87,7 +87,7 @@ def load(text: str, entry: str | None = None) -> DecodedKernel:
     chosen = entries[entry] if entry else next(iter(entries.values()))
     decoder = Decoder(chosen)
     operations: list[Operation] = []
-    for part in decoder.parts:
+    for part in (*decoder.functions.values(), decoder):
         operations += attach_runs(part, [decode(part, instruction) for instruction in part.entry.instructions])
     return DecodedKernel(
         entry=chosen,
@@ -168,9 +168,7 @@ def run(
             addresses = [memory.add(each, x) for each, x in zip(value.names, value.tensors, strict=True)]
             parameters.append(_parameter_value(memory.add(name, torch.tensor(addresses)), kind))
         elif isinstance(value, torch.Tensor):
-            parameters.append(_parameter_value(memory.add(name, value), kind))
-            if name in launch.partly:  # no element of it must be written
-                memory.tensors[-1].reached = functools.partial(np.zeros, value.numel(), bool)
+            parameters.append(_parameter_value(memory.add(name, value, name not in launch.partly), kind))
         else:
             parameters.append(_parameter_value(value, kind))
     symbols = _place_variables(kernel, memory)
@@ -237,9 +235,7 @@ def _add_grid_barrier(kernel: DecodedKernel, launch: Launch, memory: GlobalMemor
             f"{kernel.name} waits for its whole grid, of which a GPU holds {most} blocks of {launch.threads} threads "
             f"at a time, and it was launched with {math.prod(launch.grid)}"
         )
-    address = memory.add("the grid's barrier", torch.zeros(64, dtype=torch.uint8))
-    memory.tensors[-1].reached = functools.partial(np.zeros, 64, bool)
-    return address
+    return memory.add("the grid's barrier", torch.zeros(64, dtype=torch.uint8), is_output=False)
 
 
 def _are_maps(value: object, kind: str) -> bool:
@@ -273,11 +269,7 @@ def _place_variables(kernel: DecodedKernel, memory: GlobalMemory) -> dict[str, i
     variables = [variable for variable in kernel.entry.variables if variable.space in ("global", "const")]
     contents = [bytearray(variable.data.ljust(variable.size, b"\0")) for variable in variables]
     tensors = [torch.frombuffer(data, dtype=torch.uint8) for data in contents]
-    symbols = {v.name: memory.add(v.name, tensor) for v, tensor in zip(variables, tensors, strict=True)}
-    for variable, tensor in zip(variables, memory.tensors[len(memory.tensors) - len(variables) :], strict=True):
-        tensor.reached = functools.partial(
-            np.zeros, variable.size, bool
-        )  # it has contents, so that none of it must be written
+    symbols = {v.name: memory.add(v.name, data, is_output=False) for v, data in zip(variables, tensors, strict=True)}
     for variable, data in zip(variables, contents, strict=True):
         for at, symbol in variable.addresses:
             # 0: a function that this kernel does not reach

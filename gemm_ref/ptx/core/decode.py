@@ -8,14 +8,15 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from gemm_ref.launch import round_up
 from gemm_ref.ptx.core.calls import LocalVariable
 from gemm_ref.ptx.core.coordinates import SPECIAL_REGISTERS
 from gemm_ref.ptx.core.machine import Control, Execute, Machine, Mask, Read, Write
-from gemm_ref.ptx.core.memory import CODE_WINDOW, PARAMETER_SPACING, STACK_BYTES, MemoryLayout, arrange, round_up
+from gemm_ref.ptx.core.memory import CODE_WINDOW, PARAMETER_SPACING, STACK_BYTES, MemoryLayout, arrange
 from gemm_ref.ptx.text.dtypes import DTYPES, SIGNED, UNSIGNED, Value, is_signed
 from gemm_ref.ptx.text.errors import ParseError, UndefinedRegister, Unsupported
 from gemm_ref.ptx.text.operands import Address, Immediate, Negated, Operand, Register, Symbol, items_of
@@ -42,7 +43,6 @@ class Decoder:
         self.first = 0  # the place of its first instruction in the program
         self._readers: dict[tuple[str, np.dtype | None], Read] = {}  # a cache: most registers are read many times
         self._writers: dict[str, Write] = {}
-        self._dtypes: dict[str, np.dtype] = {}
         # Registers that a guarded instruction writes: where its guard held for no lane they are legally unwritten. They
         # read as all ones (NaN), so that a use of one is noticed.
         self.guarded = {
@@ -55,11 +55,6 @@ class Decoder:
                 function.first = self.first
                 self.first += len(function.entry.instructions)
             self._arrange_local()
-
-    @property
-    def parts(self) -> list[Decoder]:
-        """Return the decoders of the functions and, at the end, of the kernel itself."""
-        return [*self.functions.values(), self]
 
     @functools.cached_property
     def offsets(self) -> dict[str, int]:
@@ -113,9 +108,7 @@ class Decoder:
 
     def dtype_of(self, register: Register) -> np.dtype:
         """Return the declared type of a register, b-types as unsigned integers."""
-        if register.name not in self._dtypes:
-            self._dtypes[register.name] = DTYPES[self.entry.register_type(register.name)]
-        return self._dtypes[register.name]
+        return DTYPES[self.entry.register_type(register.name)]
 
     def named(self, operand: Operand) -> Operand:
         """Return a register for a symbol that inline assembly has declared as one, without a percent sign."""
@@ -134,8 +127,7 @@ class Decoder:
             read = self._register(operand.register, dtype)
             return lambda machine: ~read(machine)
         if isinstance(operand, Immediate):
-            constant = _constant(operand.value, dtype)
-            return lambda machine: constant
+            return _always(operand.value, dtype)
         if isinstance(operand, Symbol):
             return self._symbol(operand, dtype)
         raise ParseError(f"operand {operand} of {self.entry.name} is not a value")
@@ -144,15 +136,11 @@ class Decoder:
         """Return a reader of a register as `dtype`; None stands for the type that was last written to it."""
         key = register.name, dtype
         if key not in self._readers:
-            self._readers[key] = self._reader(register, dtype)
+            declared = self.dtype_of(register)
+            if dtype and (declared.itemsize < dtype.itemsize or (declared == np.bool_) != (dtype == np.bool_)):
+                raise ParseError(f"register {register.name} of type {declared} is read as {dtype}")
+            self._readers[key] = functools.partial(_read, self.slot(register.name), dtype, self, register)
         return self._readers[key]
-
-    def _reader(self, register: Register, dtype: np.dtype | None) -> Read:
-        declared = self.dtype_of(register)
-        dtype_or_own = dtype or declared
-        if declared.itemsize < dtype_or_own.itemsize or (declared == np.bool_) != (dtype_or_own == np.bool_):
-            raise ParseError(f"register {register.name} of type {declared} is read as {dtype}")
-        return functools.partial(_read, self.slot(register.name), dtype, self, register)
 
     def read_unwritten(self, machine: Machine, register: Register, dtype: np.dtype) -> Value:
         """Return a register to which nothing has been written. Raises UndefinedRegister if none may have been."""
@@ -272,7 +260,7 @@ def bytes_of(parameter: Any) -> bytes:
     return parameter.tobytes()
 
 
-def _always(value: int, dtype: np.dtype) -> Read:
+def _always(value: int | np.floating, dtype: np.dtype) -> Read:
     constant = _constant(value, dtype)
     return lambda machine: constant
 
@@ -307,9 +295,8 @@ def require_form(known: bool, instruction: Instruction) -> None:
 def match_form(pattern: str | re.Pattern, instruction: Instruction) -> re.Match:
     """Return the match of an instruction's name. Raises Unsupported for a name that the pattern does not match."""
     match = re.fullmatch(pattern, instruction.name)
-    if match is None:
-        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
-    return match
+    require_form(match is not None, instruction)
+    return cast(re.Match, match)
 
 
 def dtype_named(instruction: Instruction) -> np.dtype:

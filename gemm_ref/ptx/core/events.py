@@ -115,9 +115,6 @@ class Observer:
     def on_early_register(self, name: str, lanes: np.ndarray, issued: Instruction, machine: Lanes) -> None:
         """These lanes are about to read an accumulator of a wgmma, issued there, that they have not waited for."""
 
-    def on_barrier(self, instruction: Instruction, lanes: np.ndarray | None, machine: Lanes) -> None:
-        """These lanes (None: all) have arrived at a barrier of their block."""
-
     def on_synchronisation(self, event: Synchronisation) -> None:
         """Lanes arrive at a barrier, or go on because it opened."""
 

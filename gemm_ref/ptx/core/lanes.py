@@ -39,6 +39,7 @@ class Lanes:
         self.block_index = lane // launch.threads  # of each lane, among the blocks of this machine
         self.block_of_lane = blocks[self.block_index]  # linear, in the whole grid
         self.thread_of_lane = lane % launch.threads  # linear, in its block
+        self.warp_of_lane = self.block_index * launch.num_warps + self.thread_of_lane // 32  # in the machine
         # Linear, in the whole grid; int32, as the detectors store it, since NumPy compares equal types faster.
         self.thread_in_grid = (self.block_of_lane * launch.threads + self.thread_of_lane).astype(np.int32)
         self.shared = PerOwner("shared memory", shared_bytes, self.block_index, len(blocks))
@@ -76,10 +77,10 @@ class Lanes:
 
     def ballot(self, bits: np.ndarray) -> np.ndarray:
         """Return for each lane the 32 bits of its warp."""
-        warp = self.block_index * self.launch.num_warps + self.thread_of_lane // 32
-        votes = np.zeros(int(warp[-1]) + 1, np.uint32)
-        np.bitwise_or.at(votes, warp[bits], np.uint32(1) << (self.thread_of_lane % 32).astype(np.uint32)[bits])
-        return votes[warp]
+        threads, warps = self.launch.threads, self.launch.num_warps
+        votes = np.zeros((self.lanes // threads, 32 * warps), bool)
+        votes[:, :threads] = bits.reshape(-1, threads)
+        return np.packbits(votes, bitorder="little").view(np.uint32)[self.warp_of_lane]
 
     def describe_lane(self, lane: int) -> str:
         """Return `block (x, y, z) thread (x, y, z)`."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gemm_ref.launch import cdiv
+from gemm_ref.launch import round_up
 from gemm_ref.ptx.text.dtypes import SIGNED, UNSIGNED, Value
 from gemm_ref.ptx.text.errors import MemoryFault
 from gemm_ref.ptx.text.parser import Variable
@@ -29,11 +29,6 @@ STACK_BYTES = 1024  # per thread, for recursive functions: the default of cudaLi
 _TENSOR_SPACING = 1 << 40
 _LINE = 256  # bytes, the alignment of cudaMalloc
 _UNWRITTEN = 0xFF  # unwritten bytes: NaN as floats, so that a use is noticed
-
-
-def round_up(value: int, multiple: int) -> int:
-    """Return the least multiple that is not below a value."""
-    return cdiv(value, multiple) * multiple
 
 
 class Footprint:
@@ -145,17 +140,21 @@ class GlobalMemory:
         self._heap: Tensor | None = None
         self._allocated = 0  # bytes of the heap
 
-    def add(self, name: str, tensor: torch.Tensor) -> int:
-        """Add a tensor, and return the virtual address of its first element."""
+    def add(self, name: str, tensor: torch.Tensor, is_output: bool = True) -> int:
+        """Add a tensor, and return the virtual address of its first element.
+
+        is_output: a kernel that writes to it must write every element.
+        """
         self.tensors.append(Tensor(name, tensor, len(self.tensors)))
+        if not is_output:
+            self.tensors[-1].reached = lambda: np.zeros(tensor.numel(), bool)
         return self.tensors[-1].first
 
     def allocate(self, bytes_: int) -> int:
         """Allocate bytes for a kernel's `malloc`, and return their address; 0 if the heap is exhausted."""
         if self._heap is None:
-            self.add("the heap of malloc", torch.full((HEAP_BYTES,), _UNWRITTEN, dtype=torch.uint8))
+            self.add("the heap of malloc", torch.full((HEAP_BYTES,), _UNWRITTEN, dtype=torch.uint8), is_output=False)
             self._heap = self.tensors[-1]
-            self._heap.reached = lambda: np.zeros(HEAP_BYTES, bool)
         first = round_up(self._allocated, 16)
         if first + bytes_ > HEAP_BYTES:
             return 0

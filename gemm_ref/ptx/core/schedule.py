@@ -210,8 +210,6 @@ class Schedule:
     def arrive(self, mask, onward: int, key: tuple, expected: int | None, waits: bool) -> int:
         """Let lanes arrive at a barrier of their block, which opens for `expected` threads, or for all alive ones."""
         lanes = self._machine.access_mask(mask)
-        for observer in self._observers:
-            observer.on_barrier(self._machine.instruction, lanes, self._machine)
         self.tell(self._machine.instruction, key, lanes, expected)
         together = mask is None and self._machine.active is None and not self._waiting.any()
         if together and waits and key not in self._arrived and (expected is None or lanes is None):
@@ -226,8 +224,6 @@ class Schedule:
     def arrive_at_several(self, mask, onward: int, which: Value, expected: Value | None, waits: bool) -> int:
         """Do as `arrive` at barriers whose numbers and counts of threads differ from lane to lane."""
         lanes = self._machine.lanes_of(mask)
-        for observer in self._observers:
-            observer.on_barrier(self._machine.instruction, lanes, self._machine)
         self._send(onward)
         kinds = np.stack(
             [np.broadcast_to(which, self._lanes), np.broadcast_to(0 if expected is None else expected, self._lanes)]

@@ -129,7 +129,8 @@ def are_sides(entry: Entry, first: Instruction, second: Instruction) -> bool:
     x, y = places[id(first)], places[id(second)]
     for branch, targets in enumerate(following):
         if len(targets) > 1:
-            ways = [place for place in _bits(behind[branch]) if place != branch]
+            bits = enumerate(reversed(f"{behind[branch]:b}"))
+            ways = [place for place, bit in bits if bit == "1" and place != branch]
             meet = max(ways, key=lambda place: behind[place].bit_count())
             own = [{x, y} & _reached(following, target, meet) for target in targets]
             if {x} in own and {y} in own:
@@ -181,7 +182,3 @@ def _reached(following: Sequence[Sequence[int]], start: int, stop: int) -> set[i
             found.add(place)
             left += following[place]
     return found
-
-
-def _bits(number: int) -> list[int]:
-    return [place for place, bit in enumerate(reversed(f"{number:b}")) if bit == "1"]

@@ -121,9 +121,5 @@ class Scene:
 
     def describe_global(self, tensor: Tensor, byte: int) -> str:
         """Return `C[3, 5]`."""
-        index = byte // tensor.owner.element_size()
-        places: list[int] = []
-        for size in reversed(tensor.owner.shape):
-            places.insert(0, index % size)
-            index //= size
+        places = np.unravel_index(byte // tensor.owner.element_size(), tuple(tensor.owner.shape))
         return f"{tensor.name}[{', '.join(map(str, places))}]"

@@ -34,11 +34,9 @@ class GlobalFaults:
         self._tensors: dict[int, _TensorFaults] = {}
 
     def on_access(self, access: Access, order: Order) -> None:
-        lanes, addresses = access.machine.every_lane, per_lane(access.addresses, access.machine.lanes)
-        if access.lanes is not None:
-            lanes = np.flatnonzero(access.lanes)
-            addresses = addresses[lanes]
-        self._check(access, lanes, addresses, order)
+        lanes = access.machine.every_lane if access.lanes is None else np.flatnonzero(access.lanes)
+        addresses = per_lane(access.addresses, access.machine.lanes)
+        self._check(access, lanes, addresses if access.lanes is None else addresses[lanes], order)
         self.gpu_order.on_access(access, order)
 
     def on_bulk(self, access: BulkAccess, order: Order) -> None:

@@ -144,7 +144,7 @@ class GpuOrder:
             for i, acquired in enumerate(each):
                 if acquired.fenced is None and (lanes is None or lanes[acquired.lane]):
                     each[i] = _Acquired(acquired.chain, acquired.count, acquired.lane, acquired.observed, order.now)
-        order.advance()
+        order.now += 1
 
     def on_access(self, access: Access, order: Order) -> None:
         """Record an atomic, load or store in global memory."""
@@ -162,7 +162,7 @@ class GpuOrder:
         addresses = per_lane(access.addresses, machine.lanes)
         for lane in lanes.tolist():
             address, block = int(addresses[lane]), int(machine.block_index[lane])
-            thread = int(machine.block_of_lane[lane]) * machine.launch.threads + int(machine.thread_of_lane[lane])
+            thread = int(machine.thread_in_grid[lane])
             chain = self._chains.get(address)
             if instruction.parts[0] in ("atom", "ld") and chain is not None:
                 self._observe(_Acquired(chain, chain.count, lane, order.now, order.now if acquires else None), block)
@@ -177,7 +177,7 @@ class GpuOrder:
                     chain.inherited.append((chain.count, self._inherit(lane, block, releases, chain, order)))
             chain.last[thread] = chain.count
             chain.count += 1
-        order.advance()
+        order.now += 1
 
     def _observe(self, acquired: _Acquired, block: int) -> None:
         before = self._acquired.setdefault(block, [])
@@ -214,7 +214,7 @@ class GpuOrder:
         """Return whether lanes of the block that has acquired this know of it."""
         knows = self._clock_at_sc_fence[lanes] >= acquired.observed  # by a fence of their own
         if acquired.fenced is not None:
-            thread = np.full(lanes.size, order.thread_in_grid(acquired.lane))
+            thread = np.full(lanes.size, order.thread_in_grid[acquired.lane])
             late = order.concurrent(lanes, thread, np.full(lanes.size, acquired.fenced))
             knows |= (lanes == acquired.lane) | ~late
         return knows

@@ -49,8 +49,7 @@ class Order:
         self._size = math.prod(launch.cluster)
         self._units = self._size * self._warps
         self.blocks = int(self._block[-1]) + 1
-        # The number in the grid of each block of the machine.
-        self._grid_block = machine.block_of_lane[:: launch.threads]
+        self.thread_in_grid = machine.thread_in_grid
         self._block_of = np.full(math.prod(launch.grid), NEVER, np.int32)  # of the machine, by number in the grid
         self._block_of[machine.block_of_lane] = self._block
         # All accesses of the block up to this time are ordered before now.
@@ -94,10 +93,6 @@ class Order:
                 self._publish_clocks(event.lanes, lambda block: rows[block])
         self.now += 1
 
-    def advance(self) -> None:
-        """Advance the time."""
-        self.now += 1
-
     def known_times(self, lane: int) -> np.ndarray:
         """Return by thread of its block up to when a lane is ordered after it, by barriers of parts of the block."""
         known = np.full(self.threads, NEVER, np.int32)
@@ -110,10 +105,6 @@ class Order:
             mates = slice(32 * warp, min(32 * warp + 32, self.threads))
             known[mates] = np.maximum(known[mates], self._lane_clocks[lane][: known[mates].size])
         return known
-
-    def thread_in_grid(self, lane: int) -> int:
-        """Return the linear number of a lane in the grid."""
-        return int(self._grid_block[self._block[lane]]) * self.threads + lane % self.threads
 
     def fence(self, lanes: np.ndarray | None) -> None:
         """Record a fence.proxy.async of these lanes: what they know of becomes visible to the async proxy."""

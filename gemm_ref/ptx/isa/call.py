@@ -44,10 +44,8 @@ def call(decoder: Decoder, instruction: Instruction) -> Control:
         for function in np.unique(targets[lanes]).tolist():
             some = lanes & (targets == function)
             if (how := linked().get(function)) is None:
-                lane = int(np.argmax(some))
-                raise MemoryFault(
-                    f"{instruction.place}: {machine.describe_lane(lane)} calls what is no function with these arguments"
-                )
+                who = machine.describe_first(some)
+                raise MemoryFault(f"{instruction.place}: {who} calls what is no function with these arguments")
             if not machine.calls.enter(some, place + 1, *how):
                 raise MemoryFault(f"{instruction.place}: functions call themselves so often that a thread's stack ends")
         return machine.schedule.branch_each(lanes, place + 1, targets)

@@ -60,8 +60,7 @@ def trap(decoder: Decoder, instruction: Instruction) -> Control:
     """`trap`: the kernel asked to be stopped."""
 
     def step(machine: Machine, mask: Mask, place: int) -> int:
-        lane = int(np.argmax(machine.lanes_of(mask)))
-        raise KernelTrap(f"{instruction.place}: {machine.describe_lane(lane)} executed a trap")
+        raise KernelTrap(f"{instruction.place}: {machine.describe_first(machine.lanes_of(mask))} executed a trap")
 
     return Control(step)
 

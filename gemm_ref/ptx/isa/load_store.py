@@ -49,10 +49,6 @@ def _parameter_space(address: Address) -> str:
 
 
 def _copies(reads: list[Read], writes: list[Write]) -> Execute:
-    if len(reads) == 1:
-        read, write = reads[0], writes[0]
-        return lambda machine, mask: write(machine, read(machine), mask)
-
     def execute(machine: Machine, mask: Mask) -> None:
         for read, write in zip(reads, writes, strict=True):
             write(machine, read(machine), mask)

@@ -39,10 +39,6 @@ FORMATS = {
 Value: TypeAlias = np.ndarray | Any
 
 
-def is_float(dtype: np.dtype) -> bool:
-    return dtype.kind == "f"
-
-
 def is_signed(dtype: np.dtype) -> bool:
     return dtype.kind == "i"
 

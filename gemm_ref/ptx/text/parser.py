@@ -316,7 +316,7 @@ def _rename_scoped(entry: Entry, block: str) -> str:
 
 def _parse_statement(entry: Entry, text: str, places: Places, ptx_line: int) -> None:
     if not text.startswith("."):
-        _parse_instruction(entry, text, places, ptx_line)
+        entry.instructions.append(_read_instruction(text, places, ptx_line))
     elif declared := _REGISTERS.match(text):
         for name in declared[2].split(","):
             entry.registers[re.sub(r"<\d+>", "<", name.strip())] = declared[1]
@@ -328,7 +328,7 @@ def _parse_statement(entry: Entry, text: str, places: Places, ptx_line: int) -> 
         raise ParseError(f"{places.file}:{places.line}: directive not understood: {text}")
 
 
-def _parse_instruction(entry: Entry, text: str, places: Places, ptx_line: int) -> None:
+def _read_instruction(text: str, places: Places, ptx_line: int) -> Instruction:
     match = _STATEMENT.fullmatch(text)
     if match is None:
         raise ParseError(f"{places.file}:{places.line}: instruction not understood: {text}")
@@ -338,4 +338,4 @@ def _parse_instruction(entry: Entry, text: str, places: Places, ptx_line: int) -
     except ParseError as error:
         raise ParseError(f"{places.file}:{places.line}: {text}: {error}") from None
     register, place = Register(guard) if guard else None, (places.file, places.line, ptx_line, places.callers)
-    entry.instructions.append(Instruction(name, read, register, negated == "!", text, *place))
+    return Instruction(name, read, register, negated == "!", text, *place)

@@ -41,9 +41,8 @@ class Places:
         if found is None:
             return None
         if found[0] not in self._known:
-            place = self._place_of(*(int(number or 0) for number in found.groups()))
-            self._known[found[0]] = place
-        if (place := self._known[found[0]]) is not None:
+            self._known[found[0]] = self._place_of(*(int(number or 0) for number in found.groups()))
+        if place := self._known[found[0]]:
             self.file, self.line, self.callers = place
         return found.end()
 

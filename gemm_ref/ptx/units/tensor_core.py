@@ -78,15 +78,14 @@ def add_products(x: np.ndarray, y: np.ndarray, kinds: tuple[str, str], c: np.nda
     if _is_exact(x, y, c, how):
         return (np.matmul(x, y.transpose(0, 2, 1)) + c).astype(c.dtype) + c.dtype.type(0)  # which makes -0 +0
     filled = x.any(axis=(1, 2)) & y.any(axis=(1, 2)), x.any(axis=(0, 2)), y.any(axis=(0, 2))
-    if how.result_bits == 23 and not all(part.all() for part in filled):
-        # A tile past the edge of a matrix is filled with zeros, which leave a finite sum as it is.
-        if all(np.isfinite(values).all() for values in (x, y, c)):
-            result, (tiles, rows, columns) = c + c.dtype.type(0), filled
-            if tiles.any():
-                left, right, place = x[tiles][:, rows], y[tiles][:, columns], np.ix_(*filled)
-                result[place] = _chain(left, right, kinds, c[place], how)
-            return result
-    return _chain(x, y, kinds, c, how)
+    is_full = how.result_bits < 23 or all(part.all() for part in filled)
+    if is_full or not all(np.isfinite(values).all() for values in (x, y, c)):
+        return _chain(x, y, kinds, c, how)
+    # Past the edge of a matrix a tile is filled with zeros, which leave a finite sum as it is.
+    result, (tiles, rows, columns), place = c + c.dtype.type(0), filled, np.ix_(*filled)
+    if tiles.any():
+        result[place] = _chain(x[tiles][:, rows], y[tiles][:, columns], kinds, c[place], how)
+    return result
 
 
 def _chain(x: np.ndarray, y: np.ndarray, kinds: tuple[str, str], c: np.ndarray, how: Sum) -> np.ndarray:

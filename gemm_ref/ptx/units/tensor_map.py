@@ -9,12 +9,13 @@ The rules and their numbers are those of the CUDA driver API, 'Tensor Map Object
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from gemm_ref.launch import cdiv
+from gemm_ref.launch import round_up
 
 SWIZZLES = (0, 32, 64, 128)  # bytes of the span in which 16-byte pieces change places; 0 for none
 MAX_RANK = 5
@@ -69,10 +70,7 @@ class TensorMap:
     @property
     def box_bytes(self) -> int:
         """Bytes of a tile, by which its copy decreases a transaction count, even at the tensor's edges."""
-        total = self.element_size
-        for size in self.box:
-            total *= size
-        return total
+        return self.element_size * math.prod(self.box)
 
     @property
     def span(self) -> int:
@@ -83,8 +81,7 @@ class TensorMap:
     @property
     def stored_columns(self) -> int:
         """Elements of a row that a store may write: whole pieces."""
-        piece = PIECE // self.element_size
-        return cdiv(self.sizes[0], piece) * piece
+        return round_up(self.sizes[0], PIECE // self.element_size)
 
     def _check(self) -> None:
         rank, item, inner = len(self.sizes), self.element_size, self.box[0] * self.element_size if self.box else 0

@@ -27,7 +27,6 @@ class Warps(Unit):
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._lane = (machine.thread_of_lane % 32).astype(np.uint32)
-        self._warp = machine.block_index * machine.launch.num_warps + machine.thread_of_lane // 32
         self._members: dict[int, Read | None] = {}  # by place: reads the member mask; None for all lanes
         self._exits: list[tuple[Instruction, np.ndarray]] = []
 
@@ -64,7 +63,7 @@ class Warps(Unit):
         for place in self._members:
             if (lanes := self._machine.schedule.waiting_at((KEY, place))) is not None:
                 instruction = self._machine.instructions[place]
-                warps = np.unique(self._warp[lanes])
+                warps = np.unique(self._machine.warp_of_lane[lanes])
                 if np.isin(warps, alike.get(instruction.name, ())).any():
                     raise Unsupported(
                         f"{instruction.origin}: lanes of a warp meet in an {instruction.name} in several places"
@@ -103,7 +102,7 @@ class Warps(Unit):
         if not partial.any():
             return
         lane = int(np.argmax(partial))
-        mates = self._warp == self._warp[lane]
+        mates = machine.warp_of_lane == machine.warp_of_lane[lane]
         gone = mates & ~machine.living()
         if not gone.any():
             why = f"its warp has {int(mates.sum())} threads only: a block must have a multiple of 32"

@@ -127,8 +127,9 @@ class Recorder(ptx.Observer):
         about = access.instruction.line, access.kind, access.space, access.size
         self.seen.append((*about, lanes, (addresses - addresses[0]).tolist()))
 
-    def on_barrier(self, instruction, lanes, machine) -> None:
-        self.seen.append((instruction.line, "barrier", None if lanes is None else int(lanes.sum())))
+    def on_synchronisation(self, event) -> None:
+        if not event.opens:
+            self.seen.append((event.instruction.line, *event.barrier, event.lanes))
 
 
 def test_observers_see_every_access_and_barrier_with_its_line():
@@ -144,7 +145,7 @@ cp.async.ca.shared.global [%s1], [%rd1], 4;"""
     everyone, steps = [0, 1, 2, 3], [0, 4, 8, 12]
     assert recorder.seen == [
         (first + 1, "store", "shared", 16, everyone, [0, 16, 32, 48]),
-        (first + 2, "barrier", None),
+        (first + 2, "barrier", 0, None),
         (first + 3, "load", "shared", 4, [2, 3], [0, 16]),
         (first + 4, "atomic", "global", 4, everyone, steps),
         (first + 5, "async store", "shared", 4, everyone, [0, 16, 32, 48]),

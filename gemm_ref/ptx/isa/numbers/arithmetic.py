@@ -16,7 +16,7 @@ from gemm_ref.ptx.core.decode import Builder, Decoder
 from gemm_ref.ptx.core.machine import Execute
 from gemm_ref.ptx.isa.numbers import floats
 from gemm_ref.ptx.isa.numbers.floats import KINDS
-from gemm_ref.ptx.text.dtypes import DTYPES, SIGNED, UNSIGNED, Value, is_float, is_signed
+from gemm_ref.ptx.text.dtypes import DTYPES, SIGNED, UNSIGNED, Value, is_signed
 from gemm_ref.ptx.text.errors import Unsupported
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -78,7 +78,7 @@ def float_function(parts: list[str]) -> Function:
 
 def integer_type(parts: list[str]) -> np.dtype:
     dtype = DTYPES[parts[-1]]
-    if is_float(dtype):
+    if dtype.kind == "f":
         raise Unsupported(f"the reference GPU has no {'.'.join(parts)}")
     return dtype
 

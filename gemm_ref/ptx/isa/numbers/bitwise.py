@@ -45,21 +45,17 @@ def shift(parts: list[str]) -> Function:
     allow_modifiers(parts)
     bits = 8 * dtype.itemsize
 
-    def left(a: Value, amount: Value) -> Value:
-        if amount.ndim == 0 and amount < bits:  # nearly always: a number of the program
-            return a << amount.astype(dtype)
-        shifted = a << np.minimum(amount, np.uint32(bits - 1)).astype(dtype)
-        return np.where(amount < bits, shifted, dtype.type(0))[()]
+    move = np.left_shift if parts[0] == "shl" else np.right_shift
 
-    def right(a: Value, amount: Value) -> Value:
-        if amount.ndim == 0 and amount < bits:
-            return a >> amount.astype(dtype)
-        shifted = a >> np.minimum(amount, np.uint32(bits - 1)).astype(dtype)
-        if is_signed(dtype):
+    def apply(a: Value, amount: Value) -> Value:
+        if amount.ndim == 0 and amount < bits:  # nearly always: a number of the program
+            return move(a, amount.astype(dtype))
+        shifted = move(a, np.minimum(amount, np.uint32(bits - 1)).astype(dtype))
+        if parts[0] == "shr" and is_signed(dtype):
             return shifted  # amounts past the width leave the sign everywhere
         return np.where(amount < bits, shifted, dtype.type(0))[()]
 
-    return Function((dtype, _U32), dtype, left if parts[0] == "shl" else right)
+    return Function((dtype, _U32), dtype, apply)
 
 
 def funnel_shift(parts: list[str]) -> Function:
@@ -118,9 +114,6 @@ def count_bits(parts: list[str]) -> Function:
     allow_modifiers(parts)
     bits = 8 * dtype.itemsize
 
-    def bit(a: Value, index: int) -> Value:
-        return a >> dtype.type(index) & dtype.type(1)
-
     def popc(a: Value) -> Value:
         return np.bitwise_count(a).astype(np.uint32)
 
@@ -130,7 +123,8 @@ def count_bits(parts: list[str]) -> Function:
         return np.uint32(bits) - popc(a)
 
     def brev(a: Value) -> Value:
-        return sum(bit(a, i) << dtype.type(bits - 1 - i) for i in range(bits)).astype(dtype)
+        one, places = dtype.type(1), [dtype.type(i) for i in range(bits)]
+        return sum((a >> i & one) << j for i, j in zip(places, reversed(places), strict=True)).astype(dtype)
 
     if parts[0] == "brev":
         return Function((dtype,), dtype, brev)

@@ -11,7 +11,7 @@ from gemm_ref.ptx.core.machine import Execute, Machine, Mask
 from gemm_ref.ptx.isa.numbers.arithmetic import Function, allow_modifiers
 from gemm_ref.ptx.isa.numbers.floats import KINDS, flush_subnormals
 from gemm_ref.ptx.isa.numbers.rounding import widen
-from gemm_ref.ptx.text.dtypes import DTYPES, PAIRS, UNSIGNED, Value, is_float
+from gemm_ref.ptx.text.dtypes import DTYPES, PAIRS, UNSIGNED, Value
 from gemm_ref.ptx.text.errors import Unsupported
 from gemm_ref.ptx.text.operands import Pair
 from gemm_ref.ptx.text.parser import Instruction
@@ -37,24 +37,18 @@ def select_by_sign(parts: list[str]) -> Function:
     return Function((dtype, dtype, condition), dtype, lambda a, b, c: _choose(a, b, c >= 0))
 
 
-_ORDERED = {
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-}
+_ORDERED = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater}
+_ORDERED |= {"ge": np.greater_equal}
 _UNSIGNED_ORDER = {"lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal}
 
 
 def comparison(name: str, dtype: np.dtype) -> Callable[[Value, Value], Value]:
     """Return the comparison of `setp` called `lt`, `ltu`, `lo` and the like. Raises Unsupported for another name."""
-    if not is_float(dtype) and name in _ORDERED:
+    if dtype.kind != "f" and name in _ORDERED:
         return _ORDERED[name]
     if dtype.kind == "u" and name in _UNSIGNED_ORDER:
         return _UNSIGNED_ORDER[name]
-    if is_float(dtype):
+    if dtype.kind == "f":
         if name == "ne":  # ordered: false for NaN, where NumPy's is true
             return lambda a, b: (a < b) | (a > b)
         if name in _ORDERED:
@@ -168,6 +162,6 @@ def test_number(parts: list[str]) -> Function:
         "normal": lambda a: np.isfinite(a) & (np.abs(a) >= np.finfo(dtype).smallest_normal),
         "subnormal": lambda a: (a != 0) & (np.abs(a) < np.finfo(dtype).smallest_normal),
     }
-    if parts[1] not in tests or not is_float(dtype):
+    if parts[1] not in tests or dtype.kind != "f":
         raise Unsupported(f"the reference GPU has no {'.'.join(parts)}")
     return Function((dtype,), _PRED, tests[parts[1]])

@@ -7,7 +7,6 @@ result of another. One by one, NumPy's overhead per call would take most of the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,34 +21,6 @@ _MIN_LENGTH = 4
 # In one operand of one call. Of twice as many each number takes 9 ns in place of 2: the arrays are then so large that
 # the C library gets each from the operating system and gives it back.
 _MAX_NUMBERS = 1 << 15
-
-
-@dataclass(frozen=True)
-class MultiplyAdds:
-    """Consecutive unguarded `fma.rn.f32`, of which none reads or writes what an earlier one writes."""
-
-    factors: tuple[Read, ...]  # readers of those that differ: a tile of 8 x 8 elements has 16
-    left: np.ndarray  # the place of each instruction's first factor among these
-    right: np.ndarray
-    addends: tuple[Read, ...]
-    sources: tuple[int, ...]  # the slots they read
-    targets: tuple[int, ...]  # the slots they write, one each
-
-    def is_possible(self, machine: Machine) -> bool:
-        """Return whether a run pays and all operands are defined; if not, a single instruction reports which."""
-        registers = machine.registers
-        return machine.lanes * _MIN_LENGTH <= _MAX_NUMBERS and all(registers[slot] is not None for slot in self.sources)
-
-    def execute(self, machine: Machine) -> None:
-        """Execute the instructions for all lanes."""
-        step = _MAX_NUMBERS // machine.lanes
-        factors = _stack(machine, self.factors).astype(np.float64)
-        for first in range(0, len(self.targets), step):
-            some = slice(first, first + step)
-            product = factors.take(self.left[some], axis=0) * factors.take(self.right[some], axis=0)
-            sums = add_to_product(product, _stack(machine, self.addends[some]))
-            for slot, value in zip(self.targets[some], sums, strict=True):
-                machine.registers[slot] = value
 
 
 def _stack(machine: Machine, reads: Sequence[Read]) -> np.ndarray:
@@ -93,16 +64,29 @@ def _register_names(decoder: Decoder, instruction: Instruction) -> list[str]:
 
 
 def _make_run(decoder: Decoder, instructions: Sequence[Instruction]) -> Run:
+    """Return unguarded `fma.rn.f32`, of which none reads or writes what an earlier one writes, as a run."""
     names = [_register_names(decoder, instruction) for instruction in instructions]
-    _, left, right, addends = zip(*(instruction.operands for instruction in instructions), strict=True)
-    factors = list(dict.fromkeys(left + right))
-    place = {factor: number for number, factor in enumerate(factors)}
-    adds = MultiplyAdds(
-        tuple(decoder.source(factor, DTYPES["f32"]) for factor in factors),
-        np.array([place[factor] for factor in left]),
-        np.array([place[factor] for factor in right]),
-        tuple(decoder.source(addend, DTYPES["f32"]) for addend in addends),
-        tuple({decoder.slot(name) for _, *sources in names for name in sources}),
-        tuple(decoder.slot(target) for target, *_ in names),
-    )
-    return Run(tuple(instructions), adds.is_possible, adds.execute)
+    targets = [decoder.slot(target) for target, *_ in names]
+    sources = {decoder.slot(name) for _, *others in names for name in others}
+    _, *factors, addends = zip(*(instruction.operands for instruction in instructions), strict=True)
+    places = {factor: number for number, factor in enumerate(dict.fromkeys(factors[0] + factors[1]))}
+    left, right = ([places[factor] for factor in column] for column in factors)
+    # A tile of 8 x 8 elements has 16 factors for its 64 products: each is read and converted once.
+    factor_reads, addend_reads = ([decoder.source(x, DTYPES["f32"]) for x in column] for column in (places, addends))
+
+    def is_possible(machine: Machine) -> bool:
+        """Return whether a run pays and all operands are defined; if not, a single instruction reports which."""
+        registers = machine.registers
+        return machine.lanes * _MIN_LENGTH <= _MAX_NUMBERS and all(registers[slot] is not None for slot in sources)
+
+    def execute(machine: Machine) -> None:
+        step = _MAX_NUMBERS // machine.lanes
+        numbers = _stack(machine, factor_reads).astype(np.float64)
+        for first in range(0, len(targets), step):
+            some = slice(first, first + step)
+            product = numbers.take(left[some], axis=0) * numbers.take(right[some], axis=0)
+            sums = add_to_product(product, _stack(machine, addend_reads[some]))
+            for slot, value in zip(targets[some], sums, strict=True):
+                machine.registers[slot] = value
+
+    return Run(tuple(instructions), is_possible, execute)
