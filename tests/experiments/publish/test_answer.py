@@ -66,25 +66,6 @@ def test_without_cuda_nothing_is_compared_or_recommended(tmp_path):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_published_answer_has_every_mode_share_and_line(language):
-    answer = Answer()
-    _, table, about = answer.paragraphs(language)
-    rows = [row for mode in answer.modes for row in (mode, mode.other) if row]
-    lines = table.splitlines()[2:]
-    assert len(lines) == len(rows) and len({line.split(" | ")[0] for line in lines}) == len(rows)
-    for row, line in zip(rows, lines, strict=True):
-        assert line.startswith(f"| {row.math}") and row.cutlass in line
-        for best in row.best.values():
-            assert best.percent in line and f"`{best.number}`" in line and f"{best.lines} " in line
-        assert (row.take is None) == ("**" not in line)
-    assert answer.modes[1].other, "who reads B by columns as it is stored is level there, and not by rows"
-    for name, mean in answer.shapes["fp32"].mean.items():
-        worst = answer.shapes["fp32"].worst[name]
-        assert f"{100 * mean:.0f}" in lines[0] and worst.size in about
-        assert worst.percent in about and worst.row.vs_cublas < mean
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
 def test_nothing_is_said_of_an_empty_folder(tmp_path, language):
     assert Answer(tmp_path).paragraphs(language) == []
 

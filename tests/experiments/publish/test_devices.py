@@ -9,8 +9,6 @@ import pandas as pd
 import pytest
 
 from experiments.publish.docs import devices
-from experiments.publish.report import choose
-from experiments.publish.report.views import View
 from experiments.records import store
 from gemm_ref.choice import costs
 from tests.experiments.fixtures import changed
@@ -104,10 +102,3 @@ def test_less_memory_makes_more_wait_for_it(two):
     (pair,) = [devices.Pair(devices.Card(two[0]), devices.Card(two[1]))]
     counts = {rung: (int(here.split()[0]), int(there.split()[0])) for rung, here, there in pair.memory_bound}
     assert counts["`s14_register_banks`"][0] < counts["`s14_register_banks`"][1]
-
-
-def test_the_report_has_a_view_of_each(two):
-    first, other = two
-    folders = choose(other, published=first)
-    assert folders == [other, first] and choose(first.parent / "cpu", published=first) == [first, other]
-    assert [View(folder).device for folder in folders] == [H100, "NVIDIA H200"]

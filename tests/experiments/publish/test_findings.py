@@ -6,23 +6,10 @@ from experiments.publish.docs import findings
 from experiments.publish.docs.findings import SIZE, Findings
 from experiments.records import store
 from experiments.records.request import UsageError
-from experiments.records.stats import SAME
-from gemm_ref import STAGES, stages_in
+from gemm_ref import STAGES
 from tests.experiments.fixtures import changed
 
 ROWS = ("ladder", "squares", "shapes", "modes", "energy", "accuracy")
-
-
-def test_the_page_has_every_rung_and_its_numbers():
-    text = findings.render()
-    data = Findings(store.PUBLISHED)
-    for stage in stages_in("fp32"):
-        row = data.row(stage, "cuda")
-        if row is None:  # it was not measured yet
-            continue
-        assert f"| [`{stage.id}`](ladder.md#{stage.id}) | {row.tflops:#.3g}{findings._describe_variant(row)} |" in text
-    assert f"reaches {100 * data.best('cuda').vs_cublas:#.3g}".rstrip(".") + "% of cuBLAS in CUDA" in text
-    assert "nan" not in text.lower().replace("nanobind", "")
 
 
 def test_a_word_follows_its_numbers(tmp_path):
@@ -95,18 +82,12 @@ def test_controls_that_are_not_same_are_counted(tmp_path):
     assert after[1] == total and after[0] in (same, same - 1) and after[2] == pytest.approx(0.5)
 
 
-def test_what_beats_cublas_is_named_once_a_problem():
-    rows = Findings(store.PUBLISHED).beats_cublas()
-    problems = [(row.m, row.n, row.k) for row in rows]
-    assert len(set(problems)) == len(problems)
-    assert all(row.verdict != SAME and row.vs_cublas_low > 1 for row in rows)
-    assert [row.vs_cublas for row in rows] == sorted((row.vs_cublas for row in rows), reverse=True)
-
-
 def test_every_statement_has_data_behind_it(tmp_path):
     """The page cannot be written from a folder that lacks one of its experiments."""
+    folder = changed(tmp_path)
     for name in ROWS:
-        folder = changed(tmp_path)
-        (folder / f"{name}.csv").unlink()
+        path = folder / f"{name}.csv"
+        hidden = path.rename(tmp_path / "hidden")
         with pytest.raises(UsageError, match=f"has no {name}.csv"):
             findings.render(folder)
+        hidden.rename(path)

@@ -53,19 +53,14 @@ ALL = (PNG, SVG, PAGE)
 
 
 def test_what_is_kept_is_not_drawn_again(folder, draw_calls):
+    """Until a form is asked for that is not kept."""
+    assert pictures.render("ladder", folder, PAGE).keys() == {"ladder_one.page.svg", "ladder_two.page.svg"}
     first = pictures.render("ladder", folder, *ALL)
     assert list(first) == [f"ladder_{which}{end}" for which in ("one", "two") for end in ALL]
     assert pictures.render("ladder", folder, *ALL) == first
     assert pictures.render("ladder", folder, PAGE) == {name: first[name] for name in first if name.endswith(PAGE)}
-    assert draw_calls == ["ladder"]
-    assert b">a text<" in first["ladder_one.page.svg"] and b">a text<" not in first["ladder_one.svg"]
-
-
-def test_forms_that_are_lacking_are_drawn(folder, draw_calls):
-    pictures.render("ladder", folder, PAGE)
-    assert len(pictures.render("ladder", folder, *ALL)) == 6
-    assert len(pictures.render("ladder", folder, *ALL)) == 6
     assert draw_calls == ["ladder"] * 2
+    assert b">a text<" in first["ladder_one.page.svg"] and b">a text<" not in first["ladder_one.svg"]
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,8 @@ from cuda_kernels.mutants import BARRIER, cuda_mutants
 from experiments.cli import app
 from experiments.publish.answer import LANGUAGES, words_of
 from experiments.publish.docs import readme
-from experiments.records import frames, store
 from experiments.records.request import UsageError
-from experiments.records.source_lines import lines_of
-from gemm_ref import DIALECTS, STAGES
-from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
+from gemm_ref import STAGES
 from tests.imports import ROOT
 
 FILES = {"en": ROOT / "README.md", "zh": ROOT / "README.zh-CN.md"}
@@ -99,28 +96,6 @@ def test_every_command_that_a_page_names_is_there(page):
         assert name in commands, f"{page.name} names `python -m experiments {name}`"
     for name in re.findall(r"(?:^|[`(])make (?:[A-Z]+=\S+ )*([a-z]+)", text, re.MULTILINE):
         assert name in targets_of_make, f"{page.name} names `make {name}`"
-
-
-@BOTH
-def test_the_table_has_each_rungs_share_and_lines(tmp_path, language):
-    store.save(tmp_path, "ladder", ladder_rows((4096,)), ENVIRONMENT)
-    at_size = frames.defaults(frames.largest_cube(store.read(tmp_path, "ladder")))
-    text = readme.block(f"rungs.{language}", tmp_path)
-    assert "NVIDIA Fixture" in text and "51.3 TFLOP/s" in text
-    for stage in STAGES.values():
-        (line,) = [line for line in text.splitlines() if line.startswith(f"| [`{stage.id}`]")]
-        name, mode, *cells = line.strip(" |").split(" | ")
-        assert name.endswith(f")<br>{readme.idea(stage, language)}") and mode == stage.maths[0]
-        of = dict(zip(DIALECTS, cells, strict=True))
-        for dialect in stage.dialects:
-            share, code = of[dialect].split("<br>")
-            written = lines_of(stage.id, dialect)
-            assert sum(map(int, code.split("+"))) == written.own_lines + written.shared_lines
-            own = at_size[(at_size["stage"] == stage.id) & (at_size["dialect"] == dialect)]
-            measured = (
-                f"{100 * own.iloc[0].vs_cublas:#.3g}%" if len(own) else ("not measured", "未测")[language == "zh"]
-            )
-            assert share == measured
 
 
 def test_every_rung_has_its_idea_in_each_language():

@@ -26,7 +26,7 @@ from experiments.publish.drawing import style
 from experiments.publish.drawing.sheet import Sheet
 from experiments.publish.numbers import format_number, format_percent, format_precise
 from experiments.publish.outcomes import in_order, outcome
-from experiments.publish.report import page, rungs, sources, tables
+from experiments.publish.report import page, rungs, tables
 from experiments.publish.wording import docs_page
 from experiments.records import store, studies
 from experiments.records.request import UsageError
@@ -325,15 +325,6 @@ def _heatmap(folder: Path) -> Iterator[style.Picture]:
     left.set_xlabel("$10^3$ things")
     right.imshow(np.arange(4).reshape(2, 2))
     yield "field", figure
-
-
-def test_headers_have_five_fields():
-    for stage in STAGES.values():
-        fields = sources.read_header(stage)
-        assert list(fields) == ["Idea", "Changed", "Tile/threads", "Cost", "Requires"]
-        assert all(fields.values())
-    assert "\npadded" in sources.read_header(STAGES["s05_bank_conflict"])["Cost"]  # a list stays one,
-    assert "\n" not in sources.read_header(STAGES["s09_conflict_free"])["Cost"]  # and what was only wrapped does not
 
 
 def test_the_command_gives_the_same_bytes_for_the_same_data(tmp_path, made, monkeypatch):

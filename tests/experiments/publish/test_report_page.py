@@ -6,13 +6,10 @@ Needs chromium (Debian: apt-get install chromium); elsewhere the tests are skipp
 from __future__ import annotations
 
 import contextlib
-import io
 import re
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
-from matplotlib.image import imread
 
 from experiments.records import store
 from gemm_ref import STAGES
@@ -109,7 +106,6 @@ def test_a_click_on_a_head_sorts(page):
 
 
 def test_the_keyboard_sorts(page):
-    page.run(f"{LADDER}.querySelector('select:last-of-type').focus()")
     page.run(f"{LADDER}.querySelector('.wide').focus()")
     page.press("Tab", 9)
     assert page.run("document.activeElement.textContent") == "rung"
@@ -186,31 +182,14 @@ def test_sources_are_columns_on_a_desk_and_tabs_on_a_phone(page):
     files = """[...document.querySelectorAll("#s04_shared_tile .file")].filter((file) => file.checkVisibility())
         .map((file) => [file.className, Math.round(file.getBoundingClientRect().top)])"""
     with unfolded(page):
-        _check_sources(page, files)
-
-
-def _check_sources(page, files: str) -> None:
-    desk = page.run(files)
-    assert [name for name, _ in desk] == ["file cuda", "file triton", "file gluon"]
-    assert len({top for _, top in desk}) == 1  # side by side
-    page.size(390, 844)
-    assert [name for name, _ in page.run(files)] == ["file cuda"]
-    page.run("document.querySelector('#s04_shared_tile input[value=gluon]').click()")
-    assert [name for name, _ in page.run(files)] == ["file gluon"]
-    page.run("document.querySelector('#s04_shared_tile input[value=all]').click()")
-
-
-@pytest.mark.parametrize(("width", "dark"), [(1400, False), (390, True)], ids=["desk", "phone in the dark"])
-def test_there_is_something_to_see(page, width, dark):
-    page.size(width)
-    page.prefer(dark)
-    for place in ("#top", "#ladder figure", "#s09_conflict_free"):
-        page.run(f"document.querySelector('{place}').scrollIntoView()")
-        image = imread(io.BytesIO(page.picture()))[..., :3]
-        assert image.shape[:2] == (900, width)
-        values, counts = np.unique(np.round(image * 255).astype(int) @ (1 << 16, 1 << 8, 1), return_counts=True)
-        assert (values[counts.argmax()] < 0x400000) == dark  # the paper
-        assert 0.02 < 1 - counts.max() / counts.sum() < 0.9 and len(values) > 50
+        desk = page.run(files)
+        assert [name for name, _ in desk] == ["file cuda", "file triton", "file gluon"]
+        assert len({top for _, top in desk}) == 1  # side by side
+        page.size(390, 844)
+        assert [name for name, _ in page.run(files)] == ["file cuda"]
+        page.run("document.querySelector('#s04_shared_tile input[value=gluon]').click()")
+        assert [name for name, _ in page.run(files)] == ["file gluon"]
+        page.run("document.querySelector('#s04_shared_tile input[value=all]').click()")
 
 
 def test_the_answer_is_on_the_first_screen_and_each_experiment_on_two(page):

@@ -5,12 +5,10 @@ import dataclasses
 import pandas as pd
 import pytest
 
-import gemm_ref
 from experiments.publish import blocks
 from experiments.publish.docs.findings import Findings
-from experiments.publish.kernels import best_cell_of, default_row, gain
 from experiments.publish.report.tables import tabulate
-from experiments.records import frames, store
+from experiments.records import store
 from experiments.records.controls import LEGEND, MARK, Controls
 from experiments.records.stats import SAME, UNSURE, Ratio
 from tests.experiments.fixtures import CUBLAS, ENVIRONMENT, TFLOPS, ladder_rows
@@ -39,14 +37,6 @@ def test_a_rung_beside_the_one_below_it(tmp_path, ratio, said):
     store.save(tmp_path, "ladder", rows, ENVIRONMENT)
     lines = [line for line in lines_about(S03, tmp_path) if "in CUDA" in line]
     assert lines == ([f"- `{S03}` {said}"] if said else [])
-
-
-def test_both_variants_are_named(tmp_path):
-    slow = Ratio(0.01, 0.01, 0.01).columns("vs_cublas")
-    rows = [dataclasses.replace(r, **slow) if r.stage == "s10_double_buffer" else r for r in ladder_rows((4096,))]
-    store.save(tmp_path, "ladder", rows, ENVIRONMENT)
-    text = blocks.block("ladder", tmp_path)
-    assert "`s10_double_buffer` one_block does not beat `s09_conflict_free` two_blocks in CUDA" in text
 
 
 def test_an_ablation_gives_each_change_alone_and_all(tmp_path):
@@ -100,12 +90,9 @@ def test_a_plot_marks_that_size_alone(draw_pictures):
         assert f"1024{MARK}" in svg and LEGEND in svg and f"512{MARK}" not in svg and f"2048{MARK}" not in svg
 
 
-def test_published_problems_are_marked_wherever_they_are_shown(draw_pictures):
-    """Every control of `shapes` that is not SAME has its mark in the plot over M x N or in that by name."""
+def test_nothing_is_claimed_of_a_published_problem_whose_control_failed():
     frame = store.read(store.PUBLISHED, "shapes")
     failed = frame[(frame["stage"] == "control") & (frame["verdict"] != SAME)]
-    svg = "".join(draw_pictures("shapes", folder=store.PUBLISHED).values())
-    assert (MARK in svg) == (LEGEND in svg) == bool(len(failed))
     data = Findings(store.PUBLISHED)
     claimed = {(row.math, row.m, row.n, row.k) for row in data.beats_cublas() + data.heuristic()[0]}
     for row in failed.itertuples():
@@ -133,21 +120,3 @@ def test_data_without_controls_are_not_marked():
     frame = pd.DataFrame({"stage": ["s04_shared_tile"], "m": [64], "verdict": [""]})
     assert Controls(frame).mark(m=64) == "" and len(Controls(frame).passed(frame)) == 1
     assert Controls(frame.drop(columns="verdict")).mark() == ""
-
-
-def test_the_report_names_the_variant_of_each_dialects_best():
-    at_size = frames.largest_cube(store.read(store.PUBLISHED, "ladder"))
-    stage = gemm_ref.STAGES["s11_warp_tile"]
-    best = {d: best_cell_of(at_size, stage, d).variant for d in stage.dialects}
-    assert best == {d: stage.find_variant("default", d) for d in stage.dialects} and len(set(best.values())) > 1
-
-
-def test_the_speed_over_the_rung_below_is_one_number():
-    below, stage = gemm_ref.STAGES["s11_warp_tile"], gemm_ref.STAGES["s12_async_copy"]
-    at_size = frames.at_tables(store.PUBLISHED, "fp32")
-    times = gain(below, stage, "narrow", "triton", at_size)
-    (line,) = [line for line in lines_about(stage.id, store.PUBLISHED) if "Triton" in line]
-    assert f": {times:.3f} (" in line and f", {times:#.3g} |" in blocks.block(stage.id, store.PUBLISHED)
-    old, new = (default_row(at_size, rung, "triton") for rung in (below, stage))
-    assert times == pytest.approx(new.vs_cublas / old.vs_cublas, rel=1e-3)
-    assert gain(None, stage, "narrow", "triton", at_size) is None
