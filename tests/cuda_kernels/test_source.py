@@ -49,7 +49,7 @@ def test_the_trimmed_headers_have_what_the_rungs_need(monkeypatch):
         ("*x = nowhere(*x);", 'own.cu\\(3\\): error: identifier "nowhere" is undefined'),
     ],
 )
-def test_nvcc_itself_compiles_what_names_something_else(line, found):
+def test_what_names_something_else_is_compiled_with_all_headers(line, found):
     text = f'#include "launch.cuh"\n__global__ void kernel(float* x) {{\n    {line}\n}}\n'
     try:
         said = source.compile_ptx(text, "own.cu")[0]

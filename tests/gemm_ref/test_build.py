@@ -83,8 +83,8 @@ def test_a_large_cache_loses_what_was_not_used_for_long(named, monkeypatch, tmp_
     monkeypatch.setattr(build, "CACHE", tmp_path)
     monkeypatch.setattr(build, "_users_cache", lambda: tmp_path / "another" if named else tmp_path)
     monkeypatch.setattr(build, "MAX_CACHE_BYTES", 250)
-    old = {"triton/used/a.ptx", "triton/old/a.ptx", "old.ptx"}
-    for hours, name in enumerate(["new.ptx", "used.ptx", *sorted(old)]):
+    old = {"triton/first/a.ptx", "triton/second/a.ptx", "old.ptx"}
+    for hours, name in enumerate(["new.ptx", *sorted(old), "used.ptx"]):
         build.write_whole(tmp_path / name, "x" * 100)
         os.utime(tmp_path / name, (time.time() - 3700 * hours,) * 2)
     build.cached(tmp_path / "used.ptx", str)  # it is there, and is used now
