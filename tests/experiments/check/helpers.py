@@ -10,15 +10,6 @@ from experiments.check.subject import Options
 from experiments.selection import make_request
 
 SIGNATURE = "(const float* A, const float* B, float* C, int M, int N, int K)"
-SOUND = """
-__global__ void mine(const float* A, const float* B, float* C, int M, int N, int K) {
-    int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
-    if (row >= M || col >= N) return;
-    float sum = 0;
-    for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col];
-    C[row * N + col] = sum;
-}
-"""
 SIZE = ("19x21x5",)
 
 

@@ -16,32 +16,16 @@ from experiments.check.subject import Options, Subject
 from experiments.records.contenders import Contender
 from experiments.records.controls import CONTROL
 from experiments.records.rows import FAIL, TimedRow
-from tests.experiments.check.helpers import SOUND
-
-# Right on the reference GPU at every size, since its lanes run in lockstep: the barrier after the sum is missing.
-RACING = """
-__global__ void racing(const float* A, const float* B, float* C, int M, int N, int K) {
-    __shared__ float a[16][16], b[16][16];
-    int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
-    float sum = 0;
-    for (int start = 0; start < K; start += 16) {
-        int ka = start + threadIdx.x, kb = start + threadIdx.y;
-        a[threadIdx.y][threadIdx.x] = row < M && ka < K ? A[row * K + ka] : 0;
-        b[threadIdx.y][threadIdx.x] = kb < K && col < N ? B[kb * N + col] : 0;
-        __syncthreads();
-        for (int k = 0; k < 16; ++k) sum += a[threadIdx.y][k] * b[k][threadIdx.x];
-    }
-    if (row < M && col < N) C[row * N + col] = sum;
-}
-"""
+from tests.experiments.check.helpers import MULTIPLY
+from tests.experiments.check.test_planted import KERNELS, OPTIONS
 
 
 @pytest.fixture
 def kernel(tmp_path):
-    def of(text: str) -> Subject:
+    def of(text: str, **options) -> Subject:
         path = tmp_path / "kernel.cu"
         path.write_text(text, encoding="utf-8")
-        return open_file(path, Options())
+        return open_file(path, Options(**options))
 
     return of
 
@@ -69,12 +53,14 @@ class FakeBench:
 
 def test_its_place_on_the_ladder(kernel, monkeypatch, capsys):
     monkeypatch.setattr(ranking, "Bench", FakeBench)
-    subject = kernel(SOUND)
+    subject = kernel(MULTIPLY)
     report = Checker(subject, [gemm_ref.Problem(32, 32, 32)]).run()
     ranking.rank(subject, report, [])
     assert report.ranked_at == "4096x4096x4096"
     names = [rank.name for rank in report.ranking]
-    assert names[0] == "mine" and report.ranking[0].is_subject and sum(rank.is_subject for rank in report.ranking) == 1
+    assert (
+        names[0] == "multiply" and report.ranking[0].is_subject and sum(rank.is_subject for rank in report.ranking) == 1
+    )
     assert any("cublas" in name for name in names)
     assert {f"{stage} cuda" for stage in gemm_ref.STAGES if "fp32" in gemm_ref.STAGES[stage].maths} <= set(names)
     assert not any(CONTROL in name for name in names) and report.ranking[-1].detail == "for the test"
@@ -84,27 +70,29 @@ def test_its_place_on_the_ladder(kernel, monkeypatch, capsys):
 
 
 def test_a_wrong_kernel_is_not_timed(kernel):
-    subject = kernel(SOUND.replace("k < K;", "k < K - 1;"))
+    subject = kernel(MULTIPLY.replace("k < K;", "k < K - 1;"))
     report = Checker(subject, [gemm_ref.Problem(32, 32, 32)]).run()
     ranking.rank(subject, report, [])
     assert report.ranking == [] and report.unchecked[0].code is Unchecked.PLACE_OF_WRONG_KERNEL
 
 
 def test_a_kernel_that_is_brought_runs_on_any_gpu(kernel):
-    subject = kernel(SOUND)
+    subject = kernel(MULTIPLY)
     own = Contender(subject.name, ranking.OWN, "cuda", "cuda", "fp32", ("cuda",), lambda: None)
     assert own.refusal((7, 0)) is None and own.is_default
 
 
 @pytest.mark.gpu
 def test_it_runs_on_a_gpu(kernel):
-    subject, problem = kernel(SOUND), gemm_ref.Problem(33, 65, 70)
+    subject, problem = kernel(MULTIPLY), gemm_ref.Problem(33, 65, 70)
     a, b = gemm_ref.make_inputs(problem, "integers", device="cuda")
     gemm_ref.checked_run(subject.gpu_call(problem), a, b, exact=True)
 
 
 def test_the_correctness_experiment_fails_a_kernel_that_is_right_by_luck(invoke, kernel, monkeypatch, tmp_path):
-    subject = kernel(RACING)
+    """Lanes run in lockstep on the reference GPU, so C is right where a barrier is missing after the sum."""
+    text = (KERNELS / "tile.cu").read_text(encoding="utf-8").replace("        __syncthreads();  // the next", "    //")
+    subject = kernel(text, **OPTIONS["tile.cu"])
 
     def fn(a, b, out):
         subject.run(a, b, out)

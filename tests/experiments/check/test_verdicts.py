@@ -12,6 +12,7 @@ from experiments.check.report import Outcome, Word
 from experiments.check.subject import Options, Survey
 from gemm_ref import ptx
 from tests.experiments.check.helpers import codes, values
+from tests.experiments.check.test_planted import KERNELS, OPTIONS, Planted
 
 SHAPE = {"block": "16,16", "grid": "cdiv(N,16),cdiv(M,16)"}
 HEAD = """
@@ -39,8 +40,12 @@ def report(run_text):
     ("sum + beta * C[(size_t)row * N + col]", "alpha"),
 ])  # fmt: skip
 def test_alpha_and_beta_that_are_not_used(report, stored, wrong):
-    found = report(kernel(SUM, STORE % stored, more=", float alpha, float beta"), "33x17x9")
+    """Runs with plain ones are not in the map of the others."""
+    found = report(
+        kernel(SUM, STORE % stored, more=", float alpha, float beta"), *["33x17x9"] * (stored != "alpha * sum")
+    )
     assert codes(found.why) == [Why.SCALARS_IGNORED] and found.why[0].values["wrong"] == wrong
+    assert {verdict.problem for verdict in found.verdicts if verdict.right} <= {"1x1x1"}
 
 
 TILES = """
@@ -81,23 +86,12 @@ def test_products_left_out_of_a_short_sum(report):
     assert values(found.why, Why.K_TAIL_DROPPED) == {"step": 32, "missing": 31, "depth": 31}
 
 
-def test_runs_with_plain_scales_are_not_in_the_map_of_others(report):
-    found = report(kernel(SUM, STORE % "alpha * sum", more=", float alpha, float beta"))
-    assert {verdict.problem for verdict in found.verdicts if verdict.right} <= {"1x1x1"}
-
-
 def test_a_beta_of_zero_that_reads_c(report):
     reads, tests = "beta * C[(size_t)row * N + col]", "(beta == 0 ? 0 : beta * C[(size_t)row * N + col])"
     for term, limits in ((reads, 1), (tests, 0)):
         found = report(kernel(SUM, STORE % f"alpha * sum + {term}", more=", float alpha, float beta"), "33x17x9")
         assert found.sound and len(found.limits) == limits
     assert found.limits == [] and values(found.notes, Note.SCALARS_VARY) == {"names": "alpha and beta are"}
-
-
-def test_a_size_that_is_given_is_run_with_one_hot_rows_too(report):
-    cut = "sum = __uint_as_float(__float_as_uint(sum) & 0xfffff000);"
-    found = report(kernel(SUM, cut, STORE % "sum"), "33x17x9")
-    assert codes(found.why) == [Why.FEWER_BITS]
 
 
 def test_a_size_that_the_kernel_refuses_says_nothing_of_the_others(report):
@@ -127,35 +121,12 @@ def test_matching_barriers_in_two_branches_are_a_note(report):
     assert found.sound and codes(found.limits) == [Limit.NOT_PROMISED]
 
 
-RING = """
-#define DEPTH 5
-__global__ void k(const float* A, const float* B, float* C, int M, int N, int K) {
-    __shared__ float a[DEPTH][16][16], b[DEPTH][16][16];
-    int x = threadIdx.x, y = threadIdx.y, row = blockIdx.y * 16 + y, col = blockIdx.x * 16 + x;
-    auto fetch = [&](int k0) {
-        a[k0 / 16 % DEPTH][y][x] = row < M && k0 + x < K ? A[(size_t)row * K + k0 + x] : 0;
-        b[k0 / 16 % DEPTH][y][x] = k0 + y < K && col < N ? B[(size_t)(k0 + y) * N + col] : 0;
-    };
-    for (int s = 0; s < DEPTH - 1; ++s) fetch(16 * s);
-    float sum = 0;
-    for (int k0 = 0; k0 < K; k0 += 16) {
-        __syncthreads();
-        for (int i = 0; i < 16; ++i) sum += a[k0 / 16 % DEPTH][y][i] * b[k0 / 16 % DEPTH][i][x];
-        fetch(k0 + 16 * (DEPTH - 1));
-    }
-    if (row < M && col < N) C[(size_t)row * N + col] = sum;
-}
-"""
-
-
-def test_a_ring_is_gone_round(report, tmp_path):
+def test_a_ring_is_gone_round(uncounted, tmp_path):
     """One whose slices are never held back is right until the first of its buffers is filled again."""
-    late = RING.replace("__syncthreads();", "if (k0 < 64) __syncthreads();")
-    assert report(RING).sound
-    assert sizes.first_block(open_file(tmp_path / "project/src/kernel.cu", Options(**SHAPE)))[0] == Survey(
-        (16, 16), 16, 128
-    )
-    assert {fault.kind for fault in report(late).faults} == {FaultKind.RACE}
+    found = sizes.first_block(open_file(KERNELS / "ring.cu", Options(**OPTIONS["ring.cu"])))[0]
+    assert found == Survey((32, 32), 16, 128)
+    late = Planted("ring.cu", "", "        __syncthreads();  //", "        if (s < 4) __syncthreads();  //")
+    assert {fault.kind for fault in late.check(tmp_path).faults} == {FaultKind.RACE}
 
 
 def test_a_launch_that_a_gpu_refuses(report):
@@ -269,6 +240,15 @@ def test_what_sizes_must_be(report, case):
     assert found.headline.startswith(headline)
     if case == "two equal":
         assert values(found.why, Why.GRID_EXCHANGED) == {"grid": "cdiv(N,16),cdiv(M,16)"}
+
+
+def test_several_mistakes_at_once(report):
+    """A sum added to C, a dropped tail, and no test of M and N."""
+    slices = WHOLE.replace("i < K", "i < K / 16 * 16")
+    found = report(kernel(slices, STORE_WHOLE.replace("=", "+=") % "sum"))
+    assert {Why.NEEDS_ZEROED_C, Why.K_TAIL_DROPPED} <= {*codes(found.why)}
+    assert {("m", 16), ("n", 16)} <= {(need.axis, need.multiple) for need in found.needs}
+    assert {FaultKind.UNWRITTEN_READ, FaultKind.OUT_OF_BOUNDS} <= {fault.kind for fault in found.faults}
 
 
 @pytest.mark.parametrize("tile, slice_", [((49, 64), 8), ((64, 128), 500)])
