@@ -12,7 +12,7 @@ from filelock import FileLock  # torch depends on it
 import gemm_ref
 from experiments.records.contenders import gemm_of
 from experiments.records.workloads import covering
-from gemm_ref import Problem, make_inputs
+from gemm_ref import Problem, make_inputs, ptx
 from tests.matrices import shifted
 
 # Sizes for the reference GPU, whose time is short; `experiments run correctness --size` has any other. In one problem
@@ -55,12 +55,15 @@ def test_arithmetic_is_that_of_the_compute_type(implementation, gemm, device):
     """One-hot rows are copied to the bit, which lower precision would not do; sums of normal inputs are in the bound.
 
     The depth is of more slices than stages, which are up to 64 deep or 4; the primes have partial tiles at every edge.
+    The fault detectors watch the first product, of normal inputs, where the reference GPU computes it.
     """
     math = implementation.math
     deep = Problem(33, 129, 97 if math == "fp32" and device == "cpu" else 257, math)
-    check(gemm, implementation, *make_inputs(deep, "one_hot", seed=2, device=device), "one_hot")
+    with ptx.watched(detectors := ptx.Detectors()):
+        check(gemm, implementation, *make_inputs(deep, "normal", seed=2, device=device))
+    assert detectors.findings == ()
     problem = replace(PRIMES if device == "cuda" else SMALLER_PRIMES, math=math)
-    check(gemm, implementation, *make_inputs(problem, "normal", seed=3, device=device))
+    check(gemm, implementation, *make_inputs(problem, "one_hot", seed=3, device=device), "one_hot")
 
 
 @pytest.mark.parametrize("sizes", [(33, 129, 257), (64, 64, 64)], ids=str)

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import gemm_ref
 from gemm_ref import Launch, ptx
 from gemm_ref.ptx.detect.finding import APART, EARLY, ENDED, KINDS, MISSED, MIXED, RACE, SKIPPED, TWICE, UNWRITTEN
-from tests.conftest import is_best
 from tests.ptx.harness import compiled, run_kernel, words
 
 SOURCE = Path(__file__).with_name("faults.cu")
@@ -96,20 +94,6 @@ def test_a_fault_is_reported_with_its_lines_and_threads(kernel, fault):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_its_twin_without_the_fault_is_not_reported(kernel):
     assert run(kernel, 0).findings == ()
-
-
-@pytest.mark.kernels("each_rung", where=is_best)
-def test_no_rung_has_a_fault(implementation, gemm):
-    """One past a tile, partial tiles, and more slices than there are buffers for."""
-    math, config, depth = implementation.math, implementation.config, 81
-    if math != "fp32":
-        block_k = config.BLOCK_K or config.depth(gemm_ref.MATHS[math].dtype.itemsize)
-        depth = (config.NUM_STAGES + 1) * block_k + 10
-    a, b = gemm_ref.make_inputs(gemm_ref.Problem(33, 129, depth, math))
-    with ptx.watched(detectors := ptx.Detectors()):
-        c = gemm(a, b)
-    assert detectors.findings == ()
-    gemm_ref.check(c, a, b, math=math)
 
 
 def test_every_kind_is_tested():
