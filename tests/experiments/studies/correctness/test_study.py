@@ -62,6 +62,11 @@ def test_who_takes_part():
     )
     assert full == set(KERNELS) > by_default
     assert all(each.math == "fp16" or not each.is_default for each in full - by_default)
+    parts = correctness.parts_of(Request("cpu", preset=FULL), "bf16")
+    assert {(problem.m, problem.n, problem.k) for problem, _ in parts} == {
+        *workloads.ON_CPU,
+        workloads.ALL_EDGES_PARTIAL,
+    }
 
 
 def test_a_second_run_reads_what_cannot_have_changed(invoke, tmp_path, monkeypatch):
