@@ -34,7 +34,7 @@ class GlobalFaults:
         self._tensors: dict[int, _TensorFaults] = {}
 
     def on_access(self, access: Access, order: Order) -> None:
-        lanes = access.machine.every_lane if access.lanes is None else np.flatnonzero(access.lanes)
+        lanes = access.machine.every_lane if access.lanes is None else access.lanes.nonzero()[0]
         addresses = per_lane(access.addresses, access.machine.lanes)
         self._check(access, lanes, addresses if access.lanes is None else addresses[lanes], order)
         self.gpu_order.on_access(access, order)
@@ -130,15 +130,15 @@ class _TensorFaults(Races):
             return np.zeros(touch.threads.size, bool)
         thread, threads = mark.thread[touch.elements], self.scene.launch.threads
         other = (thread != NOBODY) & (thread != touch.threads)
-        if not other.any():
+        if not np.count_nonzero(other):
             return other
-        entries = np.flatnonzero(other)
+        entries = other.nonzero()[0]
         mine, theirs = touch.threads[entries], thread[entries]
         times = mark.time[touch.elements[entries]]
         unordered = self._order.concurrent(touch.lanes[entries], theirs, times)
         elsewhere = mine // threads != theirs // threads
         other[entries] = unordered | elsewhere
-        if elsewhere.any() and self._gpu.is_known_to(self._order):
+        if np.count_nonzero(elsewhere) and self._gpu.is_known_to(self._order):
             entries = entries[elsewhere]
             at = touch.elements[entries]
             strong = self.scene.test(is_strong)[mark.instruction[at]]

@@ -233,7 +233,7 @@ class Order:
         """
         if lanes.size > 1 and lanes[0] == lanes[-1]:  # one lane accesses what few threads and times have accessed
             lane = int(lanes[0])
-            cuts = np.flatnonzero((times[1:] != times[:-1]) | (threads[1:] != threads[:-1])) + 1
+            cuts = ((times[1:] != times[:-1]) | (threads[1:] != threads[:-1])).nonzero()[0] + 1
             if cuts.size >= lanes.size // 4:
                 return self._concurrent(lane, threads, times)
             first = np.concatenate(([0], cuts))
@@ -249,7 +249,7 @@ class Order:
         if self._size > 1:  # barriers of one block order only its own threads
             elsewhere = self._block_of[threads // self._launch.threads] != self._block[lanes]
             unordered |= elsewhere & (threads >= 0)
-        left = np.flatnonzero(unordered)
+        left = unordered.nonzero()[0]  # in a fifth of the time of np.flatnonzero
         if not left.size or (self._warp_clocks is None and self._lane_clocks is None):
             return unordered
         lane, time = lanes if isinstance(lanes, int) else lanes[left], times[left]

@@ -79,7 +79,7 @@ class SharedFaults(Races):
         generic &= writer.thread[at] != NOBODY
         if not np.count_nonzero(generic):
             return
-        entries = np.flatnonzero(generic)
+        entries = generic.nonzero()[0]
         thread, time = writer.thread[at[entries]], writer.time[at[entries]]
         generic[entries] = self._order.is_unfenced(touch.lanes[entries], thread, time)
         self.report(RACE, touch, writer, generic & ~unordered, action=UNFENCED)
@@ -95,7 +95,7 @@ class SharedFaults(Races):
         addresses = per_lane(access.addresses, machine.lanes)
         first = self._first_byte if access.owners is None else access.owners * self._pitch
         if access.lanes is not None:
-            lanes = np.flatnonzero(access.lanes)
+            lanes = access.lanes.nonzero()[0]
             addresses, first = addresses[lanes], first[lanes]
         low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses))
         bits = int(np.bitwise_or.reduce(addresses))
@@ -115,9 +115,9 @@ class SharedFaults(Races):
 
     def store(self, touch: Touch) -> None:
         shadow, at = self.shadow, touch.elements
-        if shadow.in_flight[at].any():  # also a copy of the same thread, which is ordered
+        if np.count_nonzero(shadow.in_flight[at]):  # also a copy of the same thread, which is ordered
             self.report(RACE, touch, shadow.writer, shadow.in_flight[at] & ~self.concurrent(touch, shadow.writer))
-        if (reading := shadow.being_read[at] > 0).any():
+        if np.count_nonzero(reading := shadow.being_read[at] > 0):
             self.report(RACE, touch, shadow.reader, reading & ~self.concurrent(touch, shadow.reader), action=READS)
         super().store(touch)
         shadow.in_flight[at] = touch.access.kind == "async store"
