@@ -65,6 +65,11 @@ WRONG = {
     ),
     ("shared_tile", "adds_into_c"): ({}, {Why.NEEDS_ZEROED_C: {}}, {UNWRITTEN}),
     ("shared_tile", "mixed_axes_16"): (ROWS_ON_X | ONE_SIZE, {}, {FaultKind.RACE, UNWRITTEN}),
+    ("shared_tile", "leaves_before_the_barrier"): (
+        {},
+        {Why.NEEDS_MULTIPLE: {"axis": "M", "multiple": 32, "smallest": "1x32x64"}},
+        {UNWRITTEN},
+    ),
     ("shared_tile", "drops_the_k_tail"): (
         {},
         {
@@ -129,12 +134,11 @@ def test_what_is_only_slow_is_sound(file, kernel):
 
 
 def test_every_pitfall_is_tried():
-    """All that multiply matrices: unaligned_vectors does not. One is looked at in the text that is printed of it."""
+    """All that multiply matrices: unaligned_vectors does not."""
     names = set()
     for path in PITFALLS.glob("*.cu"):
         names |= set(re.findall(r"__global__ void\s*(?:__launch_bounds__\(\d+\))?\s*(\w+)\(", path.read_text()))
-    elsewhere = {"unaligned_vectors", "leaves_before_the_barrier"}
-    assert {kernel for _, kernel in (*WRONG, *SOUND)} == names - elsewhere
+    assert {kernel for _, kernel in (*WRONG, *SOUND)} == names - {"unaligned_vectors"}
 
 
 # --- the notes' mistakes, in kernels of our own --------------------------------------------------------------
@@ -230,24 +234,6 @@ def test_only_the_sizes_that_were_asked_for(run):
     assert found["sound"] and tried == [(128, 128, 8, "integers"), (128, 128, 8, "one_hot")]
 
 
-def test_the_text_names_line_threads_and_source(run):
-    result = run(PITFALLS / "shared_tile.cu", "--kernel", "leaves_before_the_barrier")
-    assert result.exit_code == 3
-    text = result.said
-    for part in (
-        "the grid and block are guessed",
-        "right at 96x128x160",
-        "WRONG at 67x69x71",
-        "M must be a multiple of 32",
-        "N must be a multiple of 32",
-        "memory read before it was written shared_tile.cu:",
-        "requests of 4 sectors, ideal 4",
-        "registers per thread, no spills, 8192 bytes of shared memory and 1024 threads per block",
-        "right for M, N % 32, any K; elsewhere wrong, memory read before it was written",
-    ):
-        assert part in text, part
-
-
 USAGE = [
     (("missing.cu",), "there is no file missing.cu"),
     (("kernel.txt",), "neither CUDA (.cu, .cuh) nor Python (.py)"),
@@ -268,7 +254,6 @@ USAGE = [
     (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1", "--size", "12x"), "1021x509x131"),
     (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1", "--size", "4096"), "a smaller --size"),
     (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1", "--size", "0"), "nothing to compute"),
-    (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1"), "Pass -D TILE=32, with the value that is meant"),
     (("long.cu", "--block", "1", "--grid", "1"), "has the type long: there are float, double"),
     (("lacks.cu", "--block", "32", "--grid", "1"), "the reference GPU cannot run it, right or wrong"),
 ]
@@ -300,8 +285,9 @@ def test_the_document_shows_what_is_printed(run, write, tmp_path, monkeypatch):
     write(shown[1], "my_gemm.cu")
     monkeypatch.chdir(tmp_path)
     seconds = r"\(\d+\.\d s\)"
-    printed = re.sub(seconds, "", run("my_gemm.cu").output)
-    assert printed.split() == re.sub(seconds, "", shown[2]).split()
+    result = run("my_gemm.cu")
+    assert result.exit_code == 1
+    assert re.sub(seconds, "", result.output).split() == re.sub(seconds, "", shown[2]).split()
 
 
 # --- files as editors leave them: Latin-1, a byte order mark, Windows line ends; and no text -----------------
