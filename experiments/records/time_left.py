@@ -45,15 +45,19 @@ class TimeLeft:
 
     def seconds(self) -> float:
         """The seconds that are left."""
-        expected = sum(self._expected[part] for part in self._taken)
-        pace = sum(self._taken.values()) / expected if expected else 1.0
+        expected = sum(self._expected[part] for part in self._typical)
+        pace = sum(self._typical.values()) / expected if expected else 1.0
         waiting = sum(own for part, own in self._expected.items() if part not in self._taken) * pace
         spent = time.monotonic() - self._begun if self._part else 0.0
         return waiting - min(spent, self._expected.get(self._part, 0.0) * pace)
 
     def describe(self) -> str:
-        """`3:05 left in all`; empty where nothing is known of a part that is left."""
-        if not all(own for part, own in self._expected.items() if part not in self._taken):
+        """`3:05 left in all`; empty where that is not known.
+
+        It is not where a part is left that was never run, or where all parts so far were read: so may the others be.
+        """
+        is_known = all(own for part, own in self._expected.items() if part not in self._taken)
+        if not is_known or (self._taken and not self._typical):
             return ""
         minutes, seconds = divmod(round(max(self.seconds(), 0.0)), 60)
         return f"{minutes}:{seconds:02} left in all"
