@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from cuda_kernels import source
 from cuda_kernels.__main__ import app
 from cuda_kernels.export import export
-from gemm_ref import B_LAYOUTS, STAGES, Implementation, Problem
+from gemm_ref import STAGES, Implementation, Problem
 from gemm_ref.toolchain import run_nvcc
 
 RAGGED = Problem(333, 277, 129)  # partial tiles, a K with a tail, rows that the TMA unit wants padded
@@ -26,10 +27,13 @@ def text(item: Implementation, problem: Problem = RAGGED) -> str:
     return export(item, replace(problem, math=item.math, b_layout=item.b_layout))
 
 
-# Each kernel's text; in another math mode other values go into the same one, of which s19's makes most.
-@pytest.mark.parametrize(
-    "item", [i for i in EXPORTED if i.math in i.stage.maths[:1] or i.stage.id == "s19_any_shape"], ids=str
-)
+def properties(item: Implementation) -> tuple[tuple[str, ...], str, str]:
+    """The headers whose text an export has; the compute type and the second kernel, which its main has."""
+    text = (source.FOLDER / f"{item.stage.id}.cu").read_text(encoding="utf-8")
+    return tuple(re.findall(r'^#include "(\w+)', text, re.MULTILINE)), item.math, item.stage.second_kernel
+
+
+@pytest.mark.forms("item", EXPORTED, properties)
 def test_an_export_compiles(item, tmp_path):
     """Its main too, which nvcc reads before it makes PTX of the kernels; neither is optimised, for time."""
     file = tmp_path / "exported.cu"
@@ -52,22 +56,21 @@ def build(item: Implementation, folder, *more: str) -> str:
     return str(program)
 
 
-@pytest.mark.parametrize("stage", ["s13_split_k", "s18_warp_specialized"])
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here, so all are built and run")
-def test_an_export_links_with_nothing_but_cuda(stage, tmp_path):
-    """The one with two kernels, and one that asks the driver for tensor maps; not optimised, as no GPU is to run it."""
-    program = build(source.choose(STAGES[stage]), tmp_path, "-Xcicc", "-O0", "-Xptxas", "-O0")
+def test_an_export_links_with_nothing_but_cuda(tmp_path):
+    """One that asks the driver for tensor maps; not optimised, as no GPU is to run it."""
+    program = build(source.choose(STAGES["s18_warp_specialized"]), tmp_path, "-Xcicc", "-O0", "-Xptxas", "-O0")
     done = subprocess.run([program], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("a GPU: "), done.stderr
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("layout", B_LAYOUTS)
-@pytest.mark.parametrize("item", EXPORTED, ids=str)
-def test_an_export_is_right(item, layout, tmp_path):
-    if layout not in item.stage.reads_b(item.math, "cuda"):
-        pytest.skip(f"B is not read as {layout}")
-    item = replace(item, b_layout=layout)
+@pytest.mark.parametrize(
+    "item",
+    [replace(item, b_layout=layout) for item in EXPORTED for layout in item.stage.reads_b(item.math, "cuda")],
+    ids=str,
+)
+def test_an_export_is_right(item, tmp_path):
     if refusal := item.stage.refusal(torch.cuda.get_device_capability()):
         pytest.skip(refusal)
     done = subprocess.run([build(item, tmp_path)], capture_output=True, text=True)

@@ -18,6 +18,7 @@ EACH = [
     for rung in RUNGS
     for variant in STAGES[rung].variants_in("cuda")
     for math in STAGES[rung].maths
+    if math != "fp16"  # whose fragments are those of bf16
 ]
 FIRST = [(rung, next(iter(STAGES[rung].variants)), math) for rung in RUNGS for math in ("tf32", "bf16")]
 
@@ -68,7 +69,7 @@ def test_the_order_of_tiles_covers_each_once(tiles):
 
 
 @pytest.mark.parametrize("variant", STAGES["s18_warp_specialized"].variants_in("cuda"))
-def test_a_block_takes_tile_after_tile(variant, monkeypatch):
+def test_a_block_computes_one_tile_after_another(variant, monkeypatch):
     """On two multiprocessors there are many for each block, and `waits` alone has each stored before the next."""
     monkeypatch.setattr(validate, "REFERENCE_SMS", 2)
     a, b = make_inputs(Problem(385, 513, 70, "bf16"), "integers", seed=7)
