@@ -21,7 +21,7 @@ TILES = {"block": "16,16", "grid": "cdiv(N,128),cdiv(M,128)"}
 SQUARES = {"block": "32,32", "grid": "cdiv(N,32),cdiv(M,32)"}
 ROWS_ON_X = {"block": "32,32", "grid": "cdiv(M,32),cdiv(N,32)"}
 ONE_SIZE = {"sizes": ("64x96x32",)}  # where it shows at any
-ONE_TILE = {"sizes": ("256x128x16",)}
+ONE_TILE = {"sizes": ("256x128x8",)}
 
 
 @pytest.fixture(scope="module", autouse=True)
