@@ -151,7 +151,7 @@ def test_returns_a_new_tensor_like_torch(implementation, gemm, device):
     gemm_ref.check(c, a, b, math=implementation.math)
 
 
-@pytest.mark.kernels("each_rung")
+@pytest.mark.kernels("smoke", cuda="each_rung")
 def test_nothing_to_sum_gives_zeros(implementation, gemm, device):
     """BLAS: with K = 0 the product is zero, also where `out` held NaN."""
     mode = gemm_ref.MATHS[implementation.math]
