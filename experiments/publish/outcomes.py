@@ -5,11 +5,12 @@ A study's sentences are those of `describe` in its outcome.py. A part that was n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
 from experiments.publish.numbers import format_percent
+from experiments.publish.wording import join_words
 from experiments.records import frames, stats, studies
 
 
@@ -26,14 +27,18 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: abouts.get(name, {}).get("report_order", float("inf")))
 
 
-def describe_trust(timed: Iterable[pd.DataFrame]) -> str:
-    """How far the timed rows of several studies can be trusted, by cuBLAS timed against itself."""
-    controls = [frames.controls(frame) for frame in timed if "vs_cublas" in frame]
-    same, count = (sum(each[place] for each in controls) for place in (0, 1))
+def describe_trust(studied: Mapping[str, pd.DataFrame]) -> str:
+    """How far the timed rows of studies, by name, can be trusted, by cuBLAS timed against itself; empty without any."""
+    compared = {
+        name: frame for name, frame in studied.items() if "vs_cublas" in frame and frame["vs_cublas"].notna().any()
+    }
+    controls = {name: frames.controls(frame) for name, frame in compared.items()}
+    same, count = (sum(each[place] for each in controls.values()) for place in (0, 1))
     if not count:
         return ""
-    off = max(off for _, own, off in controls if own)
+    off = max(off for _, own, off in controls.values() if own)
+    without = join_words(f"`{name}`" for name, (_, own, _) in controls.items() if not own)
     return (
-        f"cuBLAS was timed against itself beside every problem: {same} of {count} such rows say {stats.SAME}, and "
-        f"the one furthest from 1 is off by {format_percent(off, 2)}."
+        f"cuBLAS was timed against itself beside every problem{f' but those of {without}' if without else ''}: "
+        f"{same} of {count} such rows say {stats.SAME}, and the one furthest from 1 is off by {format_percent(off, 2)}."
     )

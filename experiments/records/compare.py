@@ -91,10 +91,13 @@ def compare(old: Path, new: Path, margin: float = MARGIN) -> list[Comparison]:
 
 
 def environments(old: Path, new: Path) -> list[tuple[str, str, str]]:
-    """(what, old, new) of the last run in each folder, for what a reader must know or that differs."""
-    before, after = (
-        max(store.read_runs(folder).values(), key=lambda run: run["date"], default={}) for folder in (old, new)
-    )
+    """(what, old, new) of the last run in each folder, on its GPU if any was; for what a reader must know."""
+
+    def latest(folder: Path) -> dict:
+        runs = store.read_runs(folder).values()
+        return max(runs, key=lambda run: (run["gpu"] is not None, run["date"]), default={})
+
+    before, after = latest(old), latest(new)
     return [(name, str(before.get(name) or "unknown"), str(after.get(name) or "unknown")) for name in _ENVIRONMENT]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments.records import stats, store, workloads
+from experiments.records import environment, stats, store, workloads
 from experiments.records.controls import CONTROL
 from experiments.records.rows import COLD, HARDWARE, MODES, PASS, PREDICTED
 from experiments.records.workloads import LARGEST
@@ -61,6 +61,12 @@ def defaults(frame: pd.DataFrame) -> pd.DataFrame:
     """Returns the rows of default variants and of baselines."""
     keep = [is_default(row.stage, row.variant, row.dialect) for row in frame.itertuples()]
     return frame[np.array(keep, dtype=bool)]
+
+
+def fastest_variants(frame: pd.DataFrame) -> pd.DataFrame:
+    """Of the ladder's kernels at one problem, the row of the fastest variant of each rung in each dialect."""
+    own = rungs(frame)
+    return own.loc[own.groupby(["stage", "dialect"], sort=False)["median_us"].idxmin()]
 
 
 def cubes(frame: pd.DataFrame) -> pd.DataFrame:
@@ -116,6 +122,19 @@ def with_last_rung(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.merge(last, on=list(SIZES))
 
 
+def commits(frame: pd.DataFrame, folder: Path) -> list[str]:
+    """The commits at which the rows were measured, each once, the latest run's first."""
+    runs = sorted(store.runs_of(frame, folder), key=lambda run: run["date"], reverse=True)
+    return list(dict.fromkeys(environment.commit_of(run) for run in runs))
+
+
+def of_latest_commit(frame: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """The rows that were measured at the commit of the latest of them: kernels of two commits are not compared."""
+    latest, runs = commits(frame, folder)[:1], store.read_runs(folder)
+    own = {key for key, run in runs.items() if [environment.commit_of(run)] == latest}
+    return frame[frame["run"].isin(own)] if latest else frame
+
+
 def leaders(frame: pd.DataFrame) -> pd.DataFrame:
     """Returns the row of the fastest rung of each dialect for each problem and compute type; all rows have a time."""
     own = rungs(frame)
@@ -142,20 +161,6 @@ def controls(rows: pd.DataFrame) -> tuple[int, int, float]:
     """
     own = rows[(rows["stage"] == CONTROL) & rows["vs_cublas"].notna() & rows["mode"].isin(MODES)]
     return int((own["verdict"] == stats.SAME).sum()), len(own), float((own["vs_cublas"] - 1).abs().max())
-
-
-def best_for_all(frame: pd.DataFrame) -> dict[str, tuple[str, float]]:
-    """By dialect, the rung to take where one must do at every problem, and the geometric mean of its shares of cuBLAS.
-
-    Of the rungs that were timed at every problem.
-    """
-    own = rungs(frame)
-    problems = len(own[list(SIZES)].drop_duplicates())
-    means: dict[str, dict[str, float]] = {}
-    for (dialect, stage), shares in own.groupby(["dialect", "stage"], sort=False)["vs_cublas"]:
-        if shares.count() == problems:
-            means.setdefault(str(dialect), {})[str(stage)] = stats.geometric_mean(shares)
-    return {dialect: max(of.items(), key=lambda item: item[1]) for dialect, of in means.items()}
 
 
 def tally(checked: pd.DataFrame) -> tuple[int, int]:

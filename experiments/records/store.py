@@ -114,10 +114,20 @@ def read(folder: Path, experiment: str) -> pd.DataFrame:
         frame = pd.read_csv(path, dtype=types, na_values=[""], keep_default_na=False)
     except (OSError, ValueError, csv.Error) as error:  # pandas' own errors are ValueErrors
         raise _foreign(path, "results file of this experiment", str(error).strip()) from error
+    if (line := _line_outside_its_interval(frame)) is not None:
+        raise _foreign(path, "whole results file", f"line {line}: vs_cublas is outside vs_cublas_low to vs_cublas_high")
     missing = [name for name in row_type.columns() if name not in frame.columns]
     if missing and experiment in studies.names():
         raise _foreign(path, "results file of this experiment", f"no column {missing[0]}")
     return frame.fillna(dict.fromkeys(frame.select_dtypes(exclude="number").columns, ""))
+
+
+def _line_outside_its_interval(frame: pd.DataFrame) -> int | None:
+    """The line of the first row whose share of cuBLAS its own interval does not hold, which no measurement gives."""
+    if not {"vs_cublas", "vs_cublas_low", "vs_cublas_high"} <= set(frame.columns):
+        return None
+    outside = (frame["vs_cublas"] < frame["vs_cublas_low"]) | (frame["vs_cublas"] > frame["vs_cublas_high"])
+    return int(outside.idxmax()) + 2 if outside.any() else None
 
 
 def _check_whole(path: Path) -> None:

@@ -50,7 +50,7 @@ def render(published: Path = store.PUBLISHED) -> str:
 
 
 def _describe_best(math: str, answer: Answer) -> str:
-    """The fastest rung of each dialect in one math mode, with its lines and its share of cuBLAS."""
+    """Each dialect's rung with the fewest lines among the fastest in one compute type, and its share of cuBLAS."""
     mode = next((mode for mode in answer.modes if mode.math == math), None)
     if mode is None:
         return f"{math}: {NOT_MEASURED}."
@@ -60,7 +60,9 @@ def _describe_best(math: str, answer: Answer) -> str:
         shared = f" and {code.shared_lines} shared" if code.shared_lines else ""
         lines = f"{code.own_lines} lines of its own{shared}"
         rungs.append(f"{DIALECTS[dialect].title} `{best.number}`, {lines}, {best.percent} of cuBLAS")
-    return explained(f"{math} at {mode.size}, the best rung of each dialect: {'; '.join(rungs)}.", mode.size)
+    return explained(
+        f"{math} at {mode.size}, the rung with the fewest lines among the fastest: {'; '.join(rungs)}.", mode.size
+    )
 
 
 def _describe_ranges(values: Mapping[tuple[str, str], float], form: Callable[[float], str]) -> str:

@@ -13,15 +13,24 @@ from typing import Any
 import pandas as pd
 
 import gemm_ref
-from experiments.publish.numbers import format_interval, format_number, format_percent, format_ratio, format_size
+from experiments.publish.answer import Answer
+from experiments.publish.numbers import (
+    format_edges,
+    format_interval,
+    format_number,
+    format_percent,
+    format_ratio,
+    format_size,
+)
+from experiments.publish.outcomes import describe_trust
 from experiments.publish.table import Table
 from experiments.publish.templates import make_templates
 from experiments.publish.wording import join_words
-from experiments.records import frames, stats, store, workloads
+from experiments.records import frames, stats, store, studies, workloads
 from experiments.records.ceilings import Roofs
 from experiments.records.controls import CONTROL, Controls
 from experiments.records.request import UsageError
-from experiments.records.rows import BURST, SUSTAINED
+from experiments.records.rows import BURST, MODES, SUSTAINED
 from gemm_ref import DIALECTS
 from gemm_ref.dialect import BY_HAND
 from gemm_ref.rung import DEFAULT_VARIANT, Rung
@@ -55,6 +64,11 @@ class Findings:
         return frame
 
     @cached_property
+    def answer(self) -> Answer:
+        """What to take, at the size of the tables and by class of problems."""
+        return Answer(self._folder)
+
+    @cached_property
     def _ladder(self) -> pd.DataFrame:
         return frames.at(frames.timed(self._read("ladder")), SIZE)
 
@@ -74,8 +88,8 @@ class Findings:
 
     @cached_property
     def _rows(self) -> dict[tuple[str, str], Any]:
-        """The first row at SIZE of each rung's default variant, by its id and dialect."""
-        return {(row.stage, row.dialect): row for row in reversed([*frames.defaults(self._ladder).itertuples()])}
+        """The row at SIZE of each rung's fastest variant, by its id and dialect."""
+        return {(row.stage, row.dialect): row for row in frames.fastest_variants(self._ladder).itertuples()}
 
     @cached_property
     def _squares(self) -> pd.DataFrame:
@@ -104,7 +118,7 @@ class Findings:
         return Controls(self._ladder if size == SIZE[0] else self._squares).mark(m=size, n=size, k=size)
 
     def row(self, stage: Rung, dialect: str) -> Any:
-        """The row of a rung's default variant at SIZE."""
+        """The row of a rung's fastest variant at SIZE."""
         return self._rows.get((stage.id, dialect))
 
     def compare(self, stage: Rung, dialect: str) -> stats.Ratio | None:
@@ -195,7 +209,7 @@ class Findings:
         titles = {shape.sizes: shape.title for shape in workloads.named_shapes()}
         groups = [titles.get(sizes, _MAP) for sizes in rows[list(frames.SIZES)].itertuples(index=False, name=None)]
         lines = []
-        for title, own in [*rows.groupby(groups, sort=False), ("All", rows)]:
+        for title, own in rows.groupby(groups, sort=False):
             shares = {name: 100 * each for name, each in own.groupby("dialect")["vs_cublas"]}
             cells = [
                 f"{format_number(stats.geometric_mean(shares[name]))}, {format_number(shares[name].min())}"
@@ -285,27 +299,32 @@ class Findings:
         """The largest K of `accuracy`."""
         return int(self._read("accuracy")["k"].max())
 
-    def _compared(self) -> pd.DataFrame:
-        """The rows with a share of cuBLAS of all experiments that time contenders beside it."""
-        rows = pd.concat(map(self._read, ("ladder", "squares", "shapes", "tensor_cores", "modes")))
-        return rows[rows["vs_cublas"].notna()]
+    @cached_property
+    def _compared(self) -> dict[str, pd.DataFrame]:
+        """The rows with a share of cuBLAS, of every study that has any."""
+        found = {name: store.read(self._folder, name) for name in studies.names()}
+        return {name: rows[rows["vs_cublas"].notna()] for name, rows in found.items() if "vs_cublas" in rows}
 
-    def control(self) -> tuple[int, int, float]:
-        """A-against-A rows of all timed experiments: how many say SAME, of how many, and the furthest from 1."""
-        return frames.controls(self._compared())
+    def trust(self) -> str:
+        """How often cuBLAS beside itself says SAME, in the report's words."""
+        return describe_trust(self._compared)
 
     def failed_controls(self) -> list[str]:
-        """The problems whose control is not SAME."""
-        rows = self._compared()
-        rows = rows[(rows["stage"] == CONTROL) & (rows["verdict"] != stats.SAME)]
-        return [f"{row.math} at {format_size(row)} ({row.experiment})" for row in rows.itertuples()]
+        """The problems whose control is not SAME, by study."""
+        found = []
+        for name, rows in self._compared.items():
+            failed = rows[(rows["stage"] == CONTROL) & (rows["verdict"] != stats.SAME) & rows["mode"].isin(MODES)]
+            if len(failed):
+                each = dict.fromkeys(f"{row.math} at {format_edges(row)}" for row in failed.itertuples())
+                found.append(f"`{name}`: {', '.join(each)}")
+        return found
 
     def precision(self) -> tuple[int, int, float]:
         """Shares of cuBLAS, but for its own: how many are known to half a percent, of how many, and the widest.
 
         Half the 95% interval, relative to the share.
         """
-        rows = self._compared()
+        rows = pd.concat(self._compared.values())
         rows = rows[rows["backend"] != "cublas"]
         half = (rows["vs_cublas_high"] - rows["vs_cublas_low"]) / 2 / rows["vs_cublas"]
         return int((half <= 0.005).sum()), len(rows), float(half.max())

@@ -10,8 +10,9 @@ import functools
 from pathlib import Path
 
 import gemm_ref
-from experiments.publish.answer import LANGUAGES, Answer, words_of
+from experiments.publish.answer import LANGUAGES, Answer
 from experiments.publish.numbers import format_number, format_percent
+from experiments.publish.reach import words_of
 from experiments.publish.table import Table
 from experiments.publish.wording import docs_page
 from experiments.records import environment, store
@@ -71,15 +72,18 @@ def _cell(answer: Answer, stage: Rung, dialect: str, words: dict) -> str:
     if dialect not in stage.dialects:
         return words["no_kernel"]
     rows = answer.at_size(stage.maths[0])
-    own = rows[(rows["stage"] == stage.id) & (rows["dialect"] == dialect)]["vs_cublas"].dropna()
+    own = (
+        rows[(rows["stage"] == stage.id) & (rows["dialect"] == dialect)].sort_values("median_us")["vs_cublas"].dropna()
+    )
     share = words["not_measured"] if own.empty else format_percent(own.iloc[0])
-    code = lines_of(stage.id, dialect)
+    code, unit = lines_of(stage.id, dialect), words["units"].get(stage.id, {}).get(dialect)
+    share += f" ({unit})" if unit else ""  # where the compiler uses another unit than the rung is about
     return f"{share}<br>{code.own_lines}" + (f"+{code.shared_lines}" if code.shared_lines else "")
 
 
 def _caption(answer: Answer, language: str, published: Path) -> str:
     words = words_of(language)
-    modes = {mode.math: mode for mode in answer.modes}
+    modes = {mode.math: mode for mode in reversed(answer.modes)}  # with B stored as the tables have it
     maths = dict.fromkeys(stage.maths[0] for stage in gemm_ref.STAGES.values())
     shown = [modes[math] for math in maths if math in modes]
     if not shown:

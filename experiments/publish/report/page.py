@@ -13,11 +13,11 @@ from markupsafe import Markup, escape
 import gemm_ref
 from experiments.progress import Bars
 from experiments.publish import pictures
-from experiments.publish.answer import words_of
 from experiments.publish.compilers import compiler_findings
 from experiments.publish.drawing import style
 from experiments.publish.outcomes import in_order
 from experiments.publish.pages import make_page_templates
+from experiments.publish.reach import words_of
 from experiments.publish.report import figures
 from experiments.publish.report.rungs import GROUPS, tabulate_shape
 from experiments.publish.report.sources import Source, read_header, read_sources

@@ -12,9 +12,10 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments.publish.answer import Answer, Mode
+from experiments.publish.answer import Answer
 from experiments.publish.kernels import KernelCell, best_cell_of, cell_of
 from experiments.publish.outcomes import describe_trust, outcome
+from experiments.publish.reach import Mode
 from experiments.publish.report.figures import Figure
 from experiments.publish.report.rungs import tabulate_resources
 from experiments.publish.report.tables import ResultTable, tabulate
@@ -76,7 +77,7 @@ class View:
 
     def modes(self, maths: Collection[str]) -> dict[str, Mode]:
         """Those of these math modes in which rungs were timed: their size and cuBLAS."""
-        return {mode.math: mode for mode in self.answer.modes if mode.math in maths}
+        return {mode.math: mode for mode in reversed(self.answer.modes) if mode.math in maths}
 
     def best_cells(self, stage: Rung, math: str) -> dict[str, KernelCell]:
         """Each dialect's default variant of a rung in one math mode."""
@@ -129,7 +130,7 @@ class View:
     @property
     def trust(self) -> str:
         """How far its times can be trusted, in a sentence; empty where nothing was timed beside cuBLAS."""
-        return describe_trust(self.rows(name) for name in studies.names())
+        return describe_trust({name: self.rows(name) for name in studies.names()})
 
     def experiments(self) -> list[str]:
         """The names of those that have data here."""

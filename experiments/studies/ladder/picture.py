@@ -43,12 +43,12 @@ MIN_ROWS = 4  # the height is that of at least so many rows, so that title and c
 
 def _share(frame: pd.DataFrame, caption: str) -> Figure:
     """The ladder in one look: a row per rung, a bar per dialect, in a figure that a telephone shows whole."""
-    rows, best = style.rungs_of(frame), frames.defaults(frame)
+    rows, best = style.rungs_of(frame), frames.fastest_variants(frame)
     texts = {(y, dialect): style.absent(stage, dialect) for y, stage in enumerate(rows) for dialect in DIALECTS}
     longest = {(rows.index(row.stage), row.dialect): 100 * row.vs_cublas for row in best.itertuples()}
     texts |= {bar: f"{format_short_percent(share)}%" for bar, share in longest.items()}
     low, high = (format_short_percent(100 * value) for value in (best["vs_cublas"].iloc[0], best["vs_cublas"].max()))
-    subtitle = f"fp32 at {size_name(frame)}: each dialect's best variant;\na notch in a bar is another variant"
+    subtitle = f"fp32 at {size_name(frame)}: each dialect's fastest variant;\na notch in a bar is another variant"
     caption = style.with_absent(f"median of the ratios in a round · {caption}", texts.values())
     title = f"From {low}% to {high}% of cuBLAS, rung by rung"
     size = style.NARROW, 1.75 + 0.34 * max(len(rows), MIN_ROWS)
@@ -60,11 +60,10 @@ def _share(frame: pd.DataFrame, caption: str) -> Figure:
     for row in frame.itertuples():
         place, share = rows.index(row.stage), 100 * row.vs_cublas
         y = place + _STEP * style.look_of(row.dialect).lane
-        if frames.is_default(row.stage, row.variant, row.dialect):
+        if row.Index in best.index:
             ax.barh(y, share, height=_THICK, color=style.look_of(row.dialect).colour, lw=0, zorder=2)
         else:
-            colour = "white" if share <= longest.get((place, row.dialect), 0) else style.INK
-            ax.vlines(share, y - _THICK / 2, y + _THICK / 2, color=colour, lw=1.2, zorder=3)
+            ax.vlines(share, y - _THICK / 2, y + _THICK / 2, color="white", lw=1.2, zorder=3)
     style.columns(ax, texts, 0.5)
     return ax.figure
 

@@ -30,8 +30,6 @@ def describe(frame: pd.DataFrame) -> Iterator[str]:
     low, high = own["k"].min(), own["k"].max()
     if low < high:
         errors = own.pivot_table(index="math", columns="k", values="rel_error", aggfunc="max")
-        said = [
-            f"{format_fixed(errors.loc[math, high] / errors.loc[math, low], 2)} times in {math}"
-            for math in frames.maths_of(own)
-        ]
-        yield f"From K = {low} to {high} the largest error of a CUDA rung grows {join_words(said)}"
+        growth = (errors[high] / errors[low]).dropna()  # of the compute types that were measured at both depths
+        grown = [f"{format_fixed(growth[math], 2)} times in {math}" for math in frames.maths_of(own) if math in growth]
+        yield f"From K = {low} to {high} the largest error of a CUDA rung grows {join_words(grown)}"
