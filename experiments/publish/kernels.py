@@ -61,8 +61,17 @@ def cell_of(at_size: pd.DataFrame, stage: Rung, variant: str, dialect: str, belo
 
 
 def best_cell_of(at_size: pd.DataFrame, stage: Rung, dialect: str) -> KernelCell:
-    """The cell of the dialect's default variant."""
-    return cell_of(at_size, stage, stage.find_variant(DEFAULT_VARIANT, dialect), dialect)
+    """The cell of the dialect's fastest variant, or of its default one where none was timed."""
+    row = fastest_row(at_size, stage, dialect)
+    variant = stage.find_variant(DEFAULT_VARIANT, dialect) if row is None else row.variant
+    return cell_of(at_size, stage, variant, dialect)
+
+
+def fastest_row(at_size: pd.DataFrame, stage: Rung, dialect: str):
+    """The row of the rung's fastest variant in a dialect, or None."""
+    own = at_size[(at_size["stage"] == stage.id) & (at_size["dialect"] == dialect)]
+    times = own["median_us"].dropna() if len(own) else own
+    return own.loc[times.idxmin()] if len(times) else None
 
 
 def default_row(at_size: pd.DataFrame, stage: Rung, dialect: str):

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 import gemm_ref
-from experiments.publish.kernels import default_row
+from experiments.publish.kernels import fastest_row
 from experiments.publish.numbers import format_number
 from experiments.publish.wording import join_dialects
 from experiments.records import frames, stats
@@ -17,8 +17,8 @@ from gemm_ref.baselines import BASELINES
 
 
 def step_verdicts(at_size: pd.DataFrame, math: str, dialect: str) -> dict[str, str]:
-    """Rung -> its verdict beside the rung below, in one dialect's default variants; those that have both rows."""
-    rows = {stage.id: default_row(at_size, stage, dialect) for stage in written_rungs(math, dialect)}
+    """Rung -> its verdict beside the rung below, in the fastest variants of one dialect; those that have both rows."""
+    rows = {stage.id: fastest_row(at_size, stage, dialect) for stage in written_rungs(math, dialect)}
     pairs = itertools.pairwise(gemm_ref.stages_in(math))
     found = {stage.id: (rows.get(below.id), rows.get(stage.id)) for below, stage in pairs}
     return {name: frames.verdict(*pair) for name, pair in found.items() if not any(row is None for row in pair)}

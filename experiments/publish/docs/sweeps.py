@@ -13,7 +13,7 @@ from experiments.records import frames, store
 BLOCKS = ("tensor_sweeps",)
 _PICTURES = {  # drawn from rows of tensor cores, where there are any
     "squares_tensor_cores": "Share of cuBLAS at every size",
-    "shapes_tensor_cores": "The best rung at real-world shapes",
+    "shapes_classes": "Share of cuBLAS at real-world shapes, class by class",
     "modes_tensor_cores": "What warm caches and graphs save",
 }
 

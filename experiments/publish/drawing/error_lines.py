@@ -14,6 +14,7 @@ from experiments.publish.drawing.labels import label_line_ends
 from gemm_ref import DIALECTS, STAGES
 
 _SAME = 0.03  # of an error: kernels that differ by no more at any K that they share are one line
+_LEAST_SPAN = 10.0  # of the axis of errors, top over bottom: small differences shall look small
 NAMES = 2.75  # inches on the right of a panel, for the names of its lines
 
 
@@ -36,7 +37,9 @@ def panel(ax: Axes, rows: pd.DataFrame) -> None:
     """A line over K for all kernels of a math mode that have the same errors."""
     depths = sorted(set(rows["k"]))
     ax.set(xscale="log", yscale="log", xlim=(depths[0] / 1.5, depths[-1] * 1.5))
-    ax.set_ylim(rows["rel_error"].min() / 1.4, rows["rel_error"].max() * 1.4)
+    low, high = rows["rel_error"].min(), rows["rel_error"].max()
+    around = max(1.4, (_LEAST_SPAN * low / high) ** 0.5)
+    ax.set_ylim(low / around, high * around)
     ax.xaxis.set_major_locator(ticker.FixedLocator(depths))
     style.plain(ax.xaxis)
     ax.tick_params(axis="x", labelsize=8)
@@ -48,7 +51,10 @@ def panel(ax: Axes, rows: pd.DataFrame) -> None:
         look = {"color": alone, "lw": 1.8} if dialects else {"color": style.BASELINE, "lw": 1.4, "ls": (0, (4, 2))}
         ax.plot(group.errors.index, group.errors, zorder=2 + (not dialects), **look)
         words = _name(group.kernels, rows[rows["math"] == group.math])
-        ends[words if group.math == "fp32" else f"{group.math} {words}"] = group.errors.index[-1], group.errors.iloc[-1]
+        ends[f"{group.math} {words}" if rows["math"].nunique() > 1 else words] = (
+            group.errors.index[-1],
+            group.errors.iloc[-1],
+        )
     label_line_ends(ax, ends, ax.get_ylim()[1])
 
 

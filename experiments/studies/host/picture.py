@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import matplotlib.ticker as ticker
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -29,7 +30,10 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     titles = [style.label_of(name) for name in names]
     titles += [f"{style.label_of(stage)}, {math}" for stage, math in libraries]
     sizes = sorted(set(frame["m"]))
-    subtitle = "until a call is in the GPU's queue, C allocated; lines from the 20th to the 80th percentile"
+    subtitle = (
+        "until a call is in the GPU's queue, C allocated; lines from the 20th to the 80th percentile;\n"
+        "grey verticals: torch's own calls, from their rows at the bottom"
+    )
     sheet = Sheet((style.WIDTH, 1.8 + 0.34 * len(titles)), "What a call costs the host", subtitle, caption)
     axes = sheet.figure.subplots(1, len(sizes), sharey=True, sharex=True, squeeze=False)[0]
     for ax, size in zip(axes, sizes, strict=True):
@@ -41,8 +45,10 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
             _point(ax, row, place, style.look_of(row.dialect))
             ax.plot([row.median_us] * 2, [-0.5, place], color=style.BASELINE, lw=0.8, zorder=1)
         ax.set_title(f"M = N = K = {size}", size=9.5)
-        ax.set_xlim(left=0)
-        ax.set_xlabel("microseconds; less is better", size=9)
+        ax.set(xscale="log", xlim=(5, 1.1 * frame["p80_us"].max()))  # room at the left for the names of gaps
+        ax.xaxis.set_major_locator(ticker.FixedLocator([10, 20, 50, 100, 200]))
+        style.plain(ax.xaxis)
+        ax.set_xlabel("microseconds, log scale; less is better", size=9)
         style.rows(ax, titles, size=8)
         style.gaps(ax, names, rungs[rungs["m"] == size])
     style.legend(sheet.figure, rungs["dialect"])

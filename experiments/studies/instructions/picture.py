@@ -57,7 +57,7 @@ def draw(folder: Path) -> Iterator[style.Picture]:
 def _mix(frame: pd.DataFrame, caption: str) -> Figure:
     """A row per rung, a bar per dialect: the parts of one trip through the main loop."""
     rungs = style.rungs_of(frame)
-    subtitle = f"shares of one trip's instructions, {frame.iloc[0].arch}, each dialect's best variant"
+    subtitle = f"shares of one trip's instructions, {frame.iloc[0].arch}, each dialect's default variant"
     dialects = [dialect for dialect in DIALECTS if dialect in set(frame["dialect"])]
     texts = {(y, dialect): style.absent(rung, dialect) for y, rung in enumerate(rungs) for dialect in dialects}
     size, title = (style.WIDTH, 2.3 + 0.42 * len(rungs)), "What the main loop of each rung is made of"
@@ -90,7 +90,9 @@ def _limits(frame: pd.DataFrame, caption: str) -> Figure:
         ("shared memory", "KiB per block", frame["shared_bytes"] / _KIB, None),
         ("warps that fit", f"of {sm.threads // 32} in an SM", frame["occupancy"] * sm.threads / 32, sm.threads // 32),
     )
-    subtitle = f"{arch}, each dialect's best variant; spills are all accesses to local memory in the text of the kernel"
+    subtitle = (
+        f"{arch}, each dialect's default variant; spills are all accesses to local memory in the text of the kernel"
+    )
     figure, axes = _panels("What a rung takes of a multiprocessor", subtitle, caption, frame, len(panels))
     for ax, (title, unit, values, most) in zip(axes, panels, strict=True):
         for row, value in zip(frame.itertuples(), values, strict=True):
@@ -108,7 +110,7 @@ def _limits(frame: pd.DataFrame, caption: str) -> Figure:
 def _architectures(frame: pd.DataFrame, archs: list[str], caption: str) -> Figure:
     """Small multiples, a panel an architecture: how many instructions a multiply-add takes."""
     rungs = style.rungs_of(frame)
-    subtitle = "instructions of one trip / multiply-adds in it: fewer is better; each dialect's best variant"
+    subtitle = "instructions of one trip / multiply-adds in it: fewer is better; each dialect's default variant"
     figure, axes = _panels("How many instructions a multiply-add takes", subtitle, caption, frame, len(archs))
     costs = frame["instructions"] / (frame["flop_per_trip"] / 2)
     for ax, arch in zip(axes, archs, strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from experiments.publish.kernels import default_row
+from experiments.publish.kernels import fastest_row
 from experiments.publish.steps import count_faster, describe_cpu, step_verdicts, written_rungs
 from experiments.publish.wording import VERDICT_WORDS, dialect_title, join_words
 from experiments.records import frames, stats
@@ -18,7 +18,7 @@ _ORDER = (stats.FASTER, stats.SAME, stats.SLOWER, stats.UNSURE)
 
 def describe(frame: pd.DataFrame) -> Iterator[str]:
     """Sentences on the rows of the study; none where the rows say nothing."""
-    at_size = frames.defaults(frames.largest_cube(frame))
+    at_size = frames.largest_cube(frame)
     if frames.rungs(at_size).empty:
         yield from describe_cpu(frame)
         return
@@ -29,7 +29,7 @@ def describe(frame: pd.DataFrame) -> Iterator[str]:
         yield f"Not faster in {dialect_title(BY_HAND)}: {join_words(others)}"
     for dialect in OTHERS:
         written = written_rungs("fp32", dialect)
-        pairs = [[default_row(at_size, stage, name) for name in (BY_HAND, dialect)] for stage in written]
+        pairs = [[fastest_row(at_size, stage, name) for name in (BY_HAND, dialect)] for stage in written]
         verdicts = [frames.verdict(*pair) for pair in pairs if not any(row is None for row in pair)]
         counts = [f"{VERDICT_WORDS[each]} {verdicts.count(each)} times" for each in _ORDER if each in verdicts]
         if counts:

@@ -94,7 +94,7 @@ def roofline(measured: pd.DataFrame, ladder: pd.DataFrame, asked: dict, caption:
     fma, memory = measured.loc["fma", "value"], measured.loc["dram_copy", "value"]
     allowed = problem.flops / problem.min_bytes
     subtitle = (
-        f"{size_name(ladder)}, each dialect's best variant; solid: measured here; dashed: datasheet; dotted: cuBLAS\n"
+        f"{size_name(ladder)}, default variants; solid: measured here; dashed: datasheet; dotted: cuBLAS\n"
         f"device memory is no roof: at {format_number(memory)} TB/s and {format_fixed(allowed)} FLOP per byte it would "
         f"feed {format_fixed(memory * allowed)} TFLOP/s"
     )

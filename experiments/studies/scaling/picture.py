@@ -32,7 +32,9 @@ def draw(folder: Path) -> Iterator[style.Picture]:
     if own.empty:
         return
     caption = store.caption(own, folder)
-    yield "scaling", _measured(own, caption)
+    divided = own[own["scaling"] == STRONG]
+    if len(divided):
+        yield "scaling", _measured(divided, caption)
     if models := scaling.models(folder, scaling.ASSUMED):
         yield "scaling_model", _predicted(scaling.compared(own, scaling.models(folder)), models, caption)
 
@@ -43,7 +45,7 @@ def _measured(frame: pd.DataFrame, caption: str) -> Figure:
     layouts = [layout for layout in LAYOUTS if (frame["layout"] == layout).any()]
     subtitle = (
         "speed of a GPU as a share of one that is alone, in the same rounds: median and its 95% interval;\n"
-        "left M = N = K divided among the GPUs, right (hollow) so much for each of them"
+        "M = N = K of the product, which is divided among the GPUs"
     )
     size, title = (style.WIDTH, 1.9 + 1.75 * len(lines)), "What a GPU keeps of its speed beside others"
     sheet = Sheet(size, title, subtitle, caption)
@@ -63,19 +65,18 @@ def _measured(frame: pd.DataFrame, caption: str) -> Figure:
 
 
 def _efficiencies(ax: Axes, frame: pd.DataFrame) -> None:
-    """A group of points for each kind of scaling and size, and in it one for each who and way."""
-    kinds = list(zip((frame["scaling"] == WEAK).astype(int), _edges(frame), strict=True))
-    groups = sorted(set(kinds))
+    """A group of points for each size, and in it one for each who and way."""
+    edges = _edges(frame)
+    groups = sorted(set(edges))
     who = sorted(set(zip(frame["dialect"], frame["stage"], strict=True)), key=lambda each: (bool(each[0]), each[1]))
     turns = [(each, way) for each in who for way in COLOURS]
-    for row, kind in zip(frame.itertuples(), kinds, strict=True):
+    for row, edge in zip(frame.itertuples(), edges, strict=True):
         turn = turns.index(((row.dialect, row.stage), row.way))
-        x, colour = groups.index(kind) + 0.8 * ((turn + 0.5) / len(turns) - 0.5), COLOURS[row.way]
+        x, colour = groups.index(edge) + 0.8 * ((turn + 0.5) / len(turns) - 0.5), COLOURS[row.way]
         ax.plot([x, x], [100 * row.efficiency_low, 100 * row.efficiency_high], color=colour, lw=1.2)
-        fill = {"mfc": "none"} if row.scaling == WEAK else {}
-        ax.plot(x, 100 * row.efficiency, _MARKERS[not row.dialect], color=colour, ms=4, **fill)
+        ax.plot(x, 100 * row.efficiency, _MARKERS[not row.dialect], color=colour, ms=4)
     ax.axhline(100, color=style.BASELINE, lw=1)
-    ax.set_xticks(range(len(groups)), [str(edge) for _, edge in groups], size=7)
+    ax.set_xticks(range(len(groups)), [str(edge) for edge in groups], size=7)
 
 
 def _edges(frame: pd.DataFrame) -> pd.Series:

@@ -1,10 +1,8 @@
-"""Plots of `shapes`: each named problem's share of cuBLAS, the share of the read roof, and the best rung over M x N.
-
-On tensor cores the best rungs at the named ones.
-"""
+"""Plots of `shapes`: shares of cuBLAS by class, the named problems, the read roof, and the best rung over M x N."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +12,12 @@ import pandas as pd
 from matplotlib import ticker
 from matplotlib.figure import Figure
 
-from experiments.publish.drawing import best_rungs, maps, style
-from experiments.publish.drawing.problem_rows import ROW_IN, mark_fastest, problem_name, problem_rows
+from experiments.publish.drawing import maps, style
+from experiments.publish.drawing.problem_rows import mark_fastest, problem_rows
 from experiments.publish.drawing.sheet import Sheet
 from experiments.publish.numbers import format_fixed, format_short_percent
-from experiments.records import frames, store, workloads
+from experiments.publish.reach import words_of
+from experiments.records import frames, shape_classes, stats, store, workloads
 from experiments.records.ceilings import Roofs
 from experiments.records.controls import Controls, explained
 from gemm_ref import DIALECTS, Problem
@@ -27,19 +26,53 @@ from gemm_ref import DIALECTS, Problem
 def draw(folder: Path) -> Iterator[style.Picture]:
     """Draw shapes.csv of `folder`; nothing where no rung was timed."""
     frame = store.read(folder, "shapes")
+    yield from _classes(frame, folder)
     yield from _fp32(frames.timed(frame), folder)
-    yield from _tensor_cores(frames.on_tensor_cores(frame), folder)
 
 
-def _tensor_cores(timed: pd.DataFrame, folder: Path) -> Iterator[style.Picture]:
-    controls, rungs = Controls(timed), frames.rungs(frames.defaults(timed))
-    named = {problem_name(shape, controls): shape.sizes for shape in workloads.named_shapes()}
-    named = {name: sizes for name, sizes in named.items() if not frames.at(rungs, sizes).empty}
-    if not named:
-        return
-    rungs = rungs[[sizes in named.values() for sizes in rungs[list(frames.SIZES)].itertuples(index=False, name=None)]]
-    caption = store.caption(rungs, folder)
-    yield "shapes_tensor_cores", best_rungs.over_shapes(rungs, named, controls, caption)
+def _classes(frame: pd.DataFrame, folder: Path) -> Iterator[style.Picture]:
+    judged = [
+        frames.rungs(shape_classes.with_classes(frames.of_latest_commit(frames.timed(frame, math), folder)))
+        for math in frames.maths_of(frame[frame["median_us"].notna()])
+    ]
+    rows = frames.leaders(pd.concat(judged)) if judged else frame[:0]
+    if len(rows):
+        yield "shapes_classes", _by_class(rows, store.caption(rows, folder))
+
+
+def _by_class(rows: pd.DataFrame, caption: str) -> Figure:
+    """A panel per compute type and class of problems, a line of dots per dialect, a dot per problem."""
+    maths, titles = frames.maths_of(rows), words_of("en")["classes"]
+    names = [
+        name for name in shape_classes.CLASSES if name != shape_classes.SQUARES and name in set(rows["shape_class"])
+    ]
+    subtitle = (
+        "a dot per problem: the dialect's fastest kernel, the median of the ratios in a round, log scale;\n"
+        f"a bar is the geometric mean; layers have M > {shape_classes.MAX_FEW_ROWS}, unaligned sizes rows of odd length"
+    )
+    size, title = (style.WIDTH, 1.9 + 0.72 * len(maths)), "Share of cuBLAS at real-world shapes, class by class"
+    sheet = Sheet(size, title, subtitle, frames.with_modes(caption, maths))
+    axes = sheet.figure.subplots(len(maths), len(names), sharex=True, sharey=True, squeeze=False)
+    for (line, math), (column, name) in itertools.product(enumerate(maths), enumerate(names)):
+        ax, own = axes[line, column], rows[(rows["math"] == math) & (rows["shape_class"] == name)]
+        ax.axvline(100, color=style.BASELINE, lw=1.0, zorder=1)
+        for dialect, each in own.groupby("dialect"):
+            look, shares = style.look_of(str(dialect)), 100 * each["vs_cublas"]
+            ax.plot(shares, [look.lane] * len(each), "o", color=look.colour, ms=3.5, alpha=0.55, mew=0, zorder=2)
+            mean = stats.geometric_mean(shares)
+            ax.vlines(mean, look.lane - 0.38, look.lane + 0.38, color=look.colour, lw=2.2, zorder=3)
+        if not line:
+            ax.set_title(titles[name], size=9.5)
+        if not column:
+            ax.set_ylabel(math, size=9.5, rotation=0, ha="right", va="center")
+    first = axes[0, 0]
+    first.set(xscale="log", ylim=(1.7, -1.7), yticks=[])
+    first.xaxis.set_major_locator(ticker.FixedLocator([10, 25, 50, 100, 200, 400]))
+    style.plain(first.xaxis)
+    for ax in axes[-1]:
+        ax.set_xlabel("% of cuBLAS' speed", size=9)
+    style.legend(sheet.figure, rows["dialect"])
+    return sheet.fit()
 
 
 def _fp32(timed: pd.DataFrame, folder: Path) -> Iterator[style.Picture]:
@@ -50,7 +83,6 @@ def _fp32(timed: pd.DataFrame, folder: Path) -> Iterator[style.Picture]:
     named = [shape for shape in workloads.named_shapes() if not frames.at(frame, shape.sizes).empty]
     if named:
         yield "shapes_named", _leaders(frame, named, controls, caption)
-        yield "shapes_vs_cublas", _named(frame, named, controls, caption)
     roofs = Roofs.of(folder)
     bound = [shape for shape in named if roofs and roofs.is_read(Problem(*shape.sizes))]
     if roofs and bound:
@@ -93,22 +125,6 @@ def _read_roof(
     mark_fastest(ax, bound, rows, share, lambda row: f" {row.stage[:3]}" if row.dialect else "", width=0.62)
     ax.set_xlim(0, max(104, ax.get_xlim()[1]))
     return figure
-
-
-def _named(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls, caption: str) -> Figure:
-    kernels = style.kernels_of(frame)
-    shares = np.full((len(named), len(kernels)), np.nan)
-    for y, shape in enumerate(named):
-        for row in frames.at(frame, shape.sizes).itertuples():
-            shares[y, kernels.index((row.stage, row.dialect))] = 100 * row.vs_cublas
-    subtitle = "the median of the ratios in a round; each dialect's best variant"
-    rows = [problem_name(shape, controls) for shape in named]
-    size, title = (style.WIDTH, 2.6 + ROW_IN * len(named)), "Share of cuBLAS at real-world shapes, fp32"
-    sheet = Sheet(size, title, subtitle, explained(caption, *rows), scale=maps.SHARE)
-    ax = sheet.figure.subplots()
-    maps.share_map(ax, shares, rows, [f"{stage[:3]}\n{DIALECTS[dialect].title}" for stage, dialect in kernels])
-    maps.part(ax.axhline, [shape.group for shape in named])
-    return sheet.place(0.45, 0.02 * size[1], left=0.35, right=0.985)
 
 
 def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: str) -> Figure:

@@ -46,4 +46,5 @@ def _describe_fp32_squares(frame: pd.DataFrame) -> Iterator[str]:
     of["cuBLAS"] = frames.speed_off_powers(frames.timed(frame)[lambda rows: rows["backend"] == "cublas"])
     left = [f"{format_percent_range(min(x.values()), max(x.values()), 0)} in {name}" for name, x in of.items() if x]
     if left:
-        yield f"At one element off a power of two, rungs from `{_VECTORIZED[:3]}` on keep of their speed {join_words(left)}"
+        first = f"`{_VECTORIZED[:3]}`"
+        yield f"At one element off a power of two, rungs from {first} on keep of their speed {join_words(left)}"

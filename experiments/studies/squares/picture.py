@@ -109,7 +109,7 @@ def _map(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Figure:
     shares = np.full((len(rows), len(sizes)), np.nan)
     for row in timed.itertuples():
         shares[rows.index((row.stage, row.dialect)), sizes.index(row.m)] = 100 * row.vs_cublas
-    subtitle = "at each M = N = K; the median of the ratios in a round; each dialect's best variant"
+    subtitle = "at each M = N = K; the median of the ratios in a round; each dialect's default variant"
     size, title = (style.WIDTH, 2.2 + 0.24 * len(rows)), "Share of cuBLAS at every size, fp32"
     sheet = Sheet(size, title, subtitle, caption, scale=maps.SHARE)
     ax = sheet.figure.subplots()

@@ -31,7 +31,7 @@ def describe(frame: pd.DataFrame) -> Iterator[str]:
         }
         for dialect in DIALECTS
     }
-    yield f"Over all math modes a rung is faster than the one below it at {count_faster(steps)}"
+    yield f"Over all math modes, in default variants, a rung is faster than the one below it at {count_faster(steps)}"
     keys = ["math", "stage", "dialect"]
     times = frames.rungs(at_size).pivot_table(index=keys, columns="b_layout", values="median_us")
     if {"kn", "nk"} <= set(times):
