@@ -50,7 +50,7 @@ def test_the_whole_path(run):
         mutant = next(each for each in mutants.cuda_mutants(f"{rung.id}.cu", _text(rung)) if each.kind == kind)
         planted = f"{title}, line {mutant.line}: "
         assert planted in text and f"found: {found} at {rung.id}.cu:" in text.split(planted)[1]
-    assert "Shares are of cuBLAS" in text and f"demo s{rung.number + 1:02}" in text
+    assert "Each cell: what to take" in text and f"demo s{rung.number + 1:02}" in text
 
 
 def _text(rung):

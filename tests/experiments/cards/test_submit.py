@@ -106,7 +106,7 @@ def test_a_time_that_no_card_reaches_is_never_excused(save):
 
 
 def test_a_card_that_was_not_quiet(save):
-    control = replace(ROWS[0], stage="control", backend="control", dialect="", verdict="UNSURE", vs_cublas=1.1)
+    control = replace(ROWS[0], stage="control", backend="control", dialect="", verdict="UNSURE")
     assert "controls" not in missing(save([*ROWS, replace(control, mode="host clock")]))
     assert "SAME at 0 of 1 problems" in missing(save([*ROWS, control]))["controls"]
 

@@ -86,5 +86,5 @@ def test_the_picture_rings_what_a_gpu_lost_where_it_was_predicted(draw_pictures)
 
     (alone,) = draw_pictures("rounding", [row(PREDICTED, k) for k in (16, 64)]).values()
     (both,) = draw_pictures("rounding", [row(HARDWARE, k) for k in (64, 256)]).values()
-    assert "<!-- bf16 s17 -->" in alone and "rings" not in alone and "rings: the GPU" in both
+    assert "<!-- s17 -->" in alone and "rings" not in alone and "rings: the GPU" in both
     assert [len(re.findall("<use [^>]*stroke-width: 1.1", svg)) for svg in (alone, both)] == [0, 1]

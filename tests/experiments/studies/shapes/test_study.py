@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 
 from experiments.publish.numbers import format_short_percent
 from experiments.records import store, studies, workloads
@@ -24,9 +23,9 @@ def test_shapes_are_named_and_mapped(draw_pictures):
     """Each named shape has its row, and the best rung is named there."""
     named = workloads.named_shapes()
     found = draw_pictures("shapes", shape_rows(*(shape.sizes for shape in named), *workloads.map_sizes(DEFAULT)))
-    assert found.keys() == {"shapes_named", "shapes_vs_cublas", "shapes_best"}
-    for shape, name in itertools.product(named, ("shapes_named", "shapes_vs_cublas")):
-        assert f"<!-- {shape.name} ({' × '.join(map(str, shape.sizes))}) -->" in found[name]
+    assert found.keys() == {"shapes_classes", "shapes_named", "shapes_best"}
+    for shape in named:
+        assert f"<!-- {shape.name} ({' × '.join(map(str, shape.sizes))}) -->" in found["shapes_named"]
     last = stages_in("fp32")[-1].id
     share = format_short_percent(100 * TFLOPS[last]["cuda"] / CUBLAS)
     assert found["shapes_named"].count(f"<!-- {share}% {last[:3]} -->") >= len(named)
@@ -60,16 +59,14 @@ def test_named_shapes_have_a_source_and_sizes_of_their_own_and_some_are_timed_by
     assert set(workloads.shapes(FULL, "fp32")) == {*groups, *workloads.map_sizes(FULL)}
 
 
-def test_a_picture_of_tensor_cores_names_the_best_rung_and_marks_failed_controls(draw_pictures, tmp_path):
-    """A marked problem is in no mean; a mode with one rung names it once, and not in each line."""
-    rows = sweep_rows("shapes", [(1, 4096, 4096), (2048, 6144, 4096)])
-    everyone = draw_pictures("shapes", rows, tmp_path / "everyone")
-    assert everyone.keys() == {"shapes_tensor_cores"}
-    for text in ("Llama 3 qkv (2048", "s18 45", "s18 90", "geometric mean"):
-        assert text in everyone["shapes_tensor_cores"]
-    assert "geometric mean, " not in everyone["shapes_tensor_cores"]
-    only = [each for each in rows if each.stage[:3] == "s18" and each.math == "bf16"]
+def test_the_picture_by_class_has_a_panel_for_each_and_leaves_out_failed_controls(
+    draw_pictures, tmp_path
+):
+    decode, layer, unaligned = (1, 4096, 4096), (2048, 6144, 4096), (2039, 4093, 1021)
+    rows = sweep_rows("shapes", [decode, layer, unaligned])
+    (svg,) = draw_pictures("shapes", rows, tmp_path / "everyone").values()
+    assert all(f"<!-- {text} -->" in svg for text in ("layers", "few rows", "unaligned sizes", "bf16", "fp8"))
+    only = [each for each in rows if each.math == "bf16" and each.m != 2039]
     failed = dataclasses.replace(only[0], stage=CONTROL, backend=CONTROL, dialect="", verdict="UNSURE")
-    svg = draw_pictures("shapes", [*only, failed])["shapes_tensor_cores"]
-    assert "bf16 s18" in svg and "s18 45" not in svg and "geometric mean, without †" in svg
-    assert svg.count("<!-- 90 -->") == 2 * 3 and svg.count("<!-- 45 -->") == 3  # that of batch 1 is in no mean
+    (svg,) = draw_pictures("shapes", [*only, failed]).values()
+    assert "<!-- layers -->" in svg and "<!-- few rows -->" not in svg and "<!-- fp8 -->" not in svg
