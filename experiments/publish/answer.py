@@ -15,7 +15,7 @@ import pandas as pd
 
 import gemm_ref
 from experiments.grouping import group_pairs
-from experiments.publish.numbers import format_fixed, format_number, format_percent, format_size
+from experiments.publish.numbers import format_number, format_percent, format_size
 from experiments.publish.reach import OLDER, Answered, Mode, Reach, ShapeClass, words_of
 from experiments.publish.table import Table
 from experiments.publish.templates import make_templates
@@ -125,15 +125,19 @@ class Answer:
         """At how many tf32 problems cuBLAS computed in fp32."""
         return shape_classes.count_other_arithmetic(self._folder)
 
+    @property
+    def first_screen(self) -> list[str]:
+        """The compute types of FIRST_SCREEN that were timed in any class."""
+        return [math for math in FIRST_SCREEN if any(math in of for of in self.classes.values())]
+
     def tabulate(self, language: str = "en") -> Table:
         """A row per compute type of FIRST_SCREEN, and a column per class: what to take, and the dialects' means."""
         words = words_of(language)
         head = [words["mode"], *(words["classes"][name] for name in self.classes)]
         lines = []
-        for math in FIRST_SCREEN:
+        for math in self.first_screen:
             found = [of.get(math) for of in self.classes.values()]
-            if any(found):
-                lines.append([math, *(_class_cell(each) if each else words["not_measured"] for each in found)])
+            lines.append([math, *(_class_cell(each) if each else words["not_measured"] for each in found)])
         return Table.of(head, lines, len(head))
 
     def tabulate_classes(self, maths: Collection[str] = tuple(gemm_ref.MATHS)) -> Table:
@@ -145,7 +149,7 @@ class Answer:
                 if math in of:
                     cells = [_reach_cell(of[math].best[each]) if each in of[math].best else "–" for each in DIALECTS]
                     title = words_of("en")["classes"][name] + of[math].mark
-                    take = _title(of[math].take) if of[math].take else "–"
+                    take = of[math].choice or "–"
                     lines.append([math, title, str(of[math].count), take, *cells])
         return Table.of(head, lines, (0, 1, *range(3, len(head))))
 
@@ -186,10 +190,8 @@ def _title(take: str) -> str:
 
 
 def _class_cell(own: ShapeClass) -> str:
-    """What to take, then the means in the order of the dialects: `**CUDA** 97 / 88 / 90%`."""
-    means = " / ".join(format_fixed(100 * reach.mean) for reach in own.best.values())
-    take = f"**{_title(own.take)}** " if own.take else ""
-    return f"{take}{means}%{own.mark}"
+    """What to take, then the means: `**CUDA** 97 / 88 / 90%`."""
+    return f"**{own.choice}** {own.means}" if own.choice else own.means
 
 
 def _reach_cell(reach: Reach) -> str:

@@ -185,6 +185,16 @@ class ShapeClass(Answered):
         return len(self.fastest.fastest)
 
     @property
+    def choice(self) -> str:
+        """The title of what to take: a dialect's, or the library's; empty without CUDA."""
+        return DIALECTS[self.take].title if self.take in DIALECTS else self.take or ""
+
+    @property
+    def means(self) -> str:
+        """The means of the dialects, in their order, in percent: `97 / 88 / 90%`."""
+        return " / ".join(format_fixed(100 * reach.mean) for reach in self.best.values()) + "%" + self.mark
+
+    @property
     def mark(self) -> str:
         """OLDER where rows are older than those at one size."""
         return OLDER if self.problems.older else ""

@@ -59,9 +59,7 @@ def test_named_shapes_have_a_source_and_sizes_of_their_own_and_some_are_timed_by
     assert set(workloads.shapes(FULL, "fp32")) == {*groups, *workloads.map_sizes(FULL)}
 
 
-def test_the_picture_by_class_has_a_panel_for_each_and_leaves_out_failed_controls(
-    draw_pictures, tmp_path
-):
+def test_the_picture_by_class_has_a_panel_for_each_and_leaves_out_failed_controls(draw_pictures, tmp_path):
     decode, layer, unaligned = (1, 4096, 4096), (2048, 6144, 4096), (2039, 4093, 1021)
     rows = sweep_rows("shapes", [decode, layer, unaligned])
     (svg,) = draw_pictures("shapes", rows, tmp_path / "everyone").values()
