@@ -187,7 +187,8 @@ class ShapeClass(Answered):
     @property
     def choice(self) -> str:
         """The title of what to take: a dialect's, or the library's; empty without CUDA."""
-        return DIALECTS[self.take].title if self.take in DIALECTS else self.take or ""
+        take = self.take or ""
+        return DIALECTS[take].title if take in DIALECTS else take
 
     @property
     def means(self) -> str:
