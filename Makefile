@@ -37,8 +37,8 @@ experiments: $(READY) ## the main job: run what this machine can, and draw the p
 test: $(READY) ## pass the tests
 	$(PYTEST)
 
-test-all: $(READY) ## pass the tests in all forms of the kernels, and report every mutant of every rung (CI runs this weekly)
-	$(PYTEST) --all-forms
+test-all: $(READY) ## pass the tests with every kernel, and report every mutant of every rung (CI runs this weekly)
+	$(PYTEST) --thorough
 	OMP_NUM_THREADS=1 $(PY) -m tests.mutation.mutants --jobs $$($(PY) -c "import os; print(os.cpu_count())")
 
 lint: $(READY) ## check style, types, format and names: ruff, mypy, clang-format, tests/words.py

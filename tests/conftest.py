@@ -18,15 +18,17 @@ from gemm_ref.build import share_cache_with_triton
 from tests.matrices import cover
 
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)  # the reference GPU, and a real one
+STEP = 50  # between forms that --thorough runs beside a covering array; no factor has this many values
 NEED_GPU = pytest.StashKey[int]()  # how many tests were left out because they need a GPU
 
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--all-forms",
+        "--thorough",
         action="store_true",
-        help="on the reference GPU run every kernel in every test, and all forms instead of a covering array: hours",
+        help="on the reference GPU run every kernel in every test, all cases, and more forms than a covering array",
     )
+    parser.addoption("--all-forms", action="store_true", help="the same with all forms: hours")
 
 
 def pytest_configure(config):
@@ -34,19 +36,30 @@ def pytest_configure(config):
     for marker in (
         "gpu: the test needs a GPU",
         f"kernels(set, cuda, where): with which kernels of the registry a test runs: one of {', '.join(SETS)}, or "
-        "in CUDA alone; and a predicate of those it is for. On a GPU, and with --all-forms, the set is everything.",
+        "in CUDA alone; and a predicate of those it is for. On a GPU, and with --thorough, the set is everything.",
         "forms(names, combinations, properties): the arguments `names` take those combinations that `cover` selects, "
-        "and with --all-forms each of them.",
+        f"with --thorough every {STEP}th as well, and with --all-forms each of them.",
+        "cases(names, few, every): the arguments `names` take few combinations, and with --thorough every one.",
     ):
         config.addinivalue_line("markers", marker)
 
 
 def pytest_generate_tests(metafunc):
-    """Parametrise by the marker `forms`."""
+    """Parametrise by the markers `forms` and `cases`."""
+    config = metafunc.config
     for marker in metafunc.definition.iter_markers("forms"):
         names, combinations, *properties = marker.args
-        every = metafunc.config.getoption("all_forms")
-        metafunc.parametrize(names, combinations if every else cover(combinations, *properties), ids=str)
+        selected = combinations if config.getoption("all_forms") else cover(combinations, *properties)
+        more = combinations[::STEP] if is_thorough(config) else []
+        metafunc.parametrize(names, [*selected, *(each for each in more if each not in selected)], ids=str)
+    for marker in metafunc.definition.iter_markers("cases"):
+        names, few, every = marker.args
+        metafunc.parametrize(names, every if is_thorough(config) else few, ids=str)
+
+
+def is_thorough(config) -> bool:
+    """Whether every kernel and case is to run."""
+    return config.getoption("thorough") or config.getoption("all_forms")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -54,7 +67,7 @@ def pytest_collection_modifyitems(config, items):
 
     Before any fixture is set up, and without a line for each: thousands of skipped tests take half a minute.
     """
-    every = config.getoption("all_forms")
+    every = is_thorough(config)
     selected = [item for item in items if _is_selected(item, every)]
     items[:] = selected if "cuda" in DEVICES else [item for item in selected if not item.get_closest_marker("gpu")]
     config.stash[NEED_GPU] = len(selected) - len(items)

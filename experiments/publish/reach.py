@@ -47,7 +47,7 @@ class Reach:
     dialect: str
     fastest: Rows  # its fastest kernel at each problem, of any rung and variant
     rung: str  # with the fewest lines of those that keep up with the fastest of all dialects, or else of this one
-    own: Rows  # the fastest variant of that rung at each problem
+    rung_rows: Rows  # the fastest variant of that rung at each problem
 
     @classmethod
     def of(cls, dialect: str, rows: pd.DataFrame, beside: Rows) -> Reach:
@@ -95,7 +95,7 @@ class Reach:
     @property
     def row(self) -> Any:
         """The rung's row, where there is one problem."""
-        (row,) = self.own.values()
+        (row,) = self.rung_rows.values()
         return row
 
     @property

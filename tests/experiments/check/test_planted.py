@@ -1,11 +1,10 @@
 """Faults planted in sound kernels, each by a change of their text, are reported.
 
-One of each kind is planted in two files that are checked quickly; with EVERY=1 in the environment, all are.
+One of each kind is planted in two files that are checked quickly; with --thorough, all are.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +34,9 @@ class Planted(NamedTuple):
     kind: str = "none"  # of the mistake
     old: str = ""
     new: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}-{self.kind}-{self.new[:20]}"
 
     def check(self, folder: Path) -> Report:
         """The report on the changed kernel."""
@@ -150,10 +152,9 @@ FAULTS = [Planted(file, *change) for file, changes in CHANGES.items() for change
 
 
 QUICK = {planted.kind: planted for planted in FAULTS if planted.file in ("warp.cu", "split.cu")}.values()
-EVERY = bool(os.environ.get("EVERY"))
 
 
-@pytest.mark.parametrize("planted", FAULTS if EVERY else QUICK, ids=lambda one: f"{one.file}-{one.kind}-{one.new[:20]}")
+@pytest.mark.cases("planted", list(QUICK), FAULTS)
 def test_a_planted_fault_is_reported(uncounted, tmp_path, planted):
     """As a limit where it is one, else as a fault, or as an unusual property."""
     report = planted.check(tmp_path)
@@ -163,7 +164,7 @@ def test_a_planted_fault_is_reported(uncounted, tmp_path, planted):
         assert report.word in (Word.FAULTY, Word.PARTIAL) or report.assumed, report.headline
 
 
-@pytest.mark.parametrize("file", OPTIONS if EVERY else ["split.cu"])
+@pytest.mark.cases("file", ["split.cu"], list(OPTIONS))
 def test_without_it_the_kernel_is_sound(uncounted, tmp_path, file):
     report = Planted(file).check(tmp_path)
     assert report.sound and not report.limits and not report.assumed
