@@ -41,7 +41,7 @@ def reads_b_both_ways(kernel) -> bool:
     return len(kernel.stage.reads_b(kernel.math, kernel.dialect)) > 1 and not kernel.stage.tiles
 
 
-def lacks_fence(kernel) -> bool:
+def omits_fence(kernel) -> bool:
     """Whether Triton's compiler leaves out the fence between copies of a slice and wgmma: 3.6 does, 3.9 does not."""
     version = tuple(map(int, importlib.metadata.version("triton").split(".")[:2])) if kernel.dialect == "triton" else ()
     return kernel.stage.id == "s16_mma_sync" and () < version < (3, 9)
@@ -68,7 +68,7 @@ def test_arithmetic_is_that_of_the_compute_type(implementation, gemm, device):
     deep = Problem(33, 129, 97 if math == "fp32" and device == "cpu" else 257, math)
     with ptx.watched(detectors := ptx.Detectors()):
         check(gemm, implementation, *make_inputs(deep, "normal", seed=2, device=device))
-    assert detectors.findings == () or lacks_fence(implementation)
+    assert detectors.findings == () or omits_fence(implementation)
     problem = replace(PRIMES if device == "cuda" else SMALLER_PRIMES, math=math)
     check(gemm, implementation, *make_inputs(problem, "one_hot", seed=3, device=device), "one_hot")
 

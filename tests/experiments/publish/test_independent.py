@@ -59,6 +59,11 @@ def comparable_rows() -> pd.DataFrame:
     return rows.assign(shape_class=[class_of(row) for row in rows.itertuples()])
 
 
+def rows_of(compute: str, name: str) -> pd.DataFrame:
+    rows = comparable_rows()
+    return rows[(rows["math"] == compute) & (rows["shape_class"] == name)]
+
+
 def fastest(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.loc[rows.groupby([*SIZES, "dialect"])["median_us"].idxmin()].set_index(SIZES)
 
