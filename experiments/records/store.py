@@ -105,7 +105,8 @@ def read(folder: Path, experiment: str) -> pd.DataFrame:
     Rows of a study that is gone are still read; the types of its own columns are then inferred. Raises UsageError where
     the file is not one of this experiment, or not whole.
     """
-    path, row_type = csv_path(folder, experiment), studies.row_types().get(experiment, TimedRow)
+    path = csv_path(folder, experiment)
+    row_type = studies.row_type(experiment) if experiment in studies.names() else TimedRow
     types = row_type.types()
     if not path.exists():
         return pd.DataFrame(columns=list(row_type.columns()))

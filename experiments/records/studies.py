@@ -47,14 +47,10 @@ def load(study: str, part: str) -> ModuleType:
 
 
 @functools.cache
-def row_types() -> dict[str, type[Row]]:
-    """Returns the class of the rows of each study's CSV, by the study's name; study.py is not imported."""
-    return {name: _row_type(name, about["row"]) for name, about in abouts().items()}
-
-
 def row_type(study: str) -> type[Row]:
-    """Returns the class of the rows of one study's CSV."""
-    return row_types()[study]
+    """What the rows of one study's CSV are, without its measuring code. Raises KeyError for a study that is not."""
+    name = abouts()[study]["row"]
+    return getattr(load(study, "row") if has(study, "row") else rows, name)
 
 
 def questions() -> dict[str, str]:
@@ -67,7 +63,3 @@ def questions() -> dict[str, str]:
 def captions() -> Mapping[str, str]:
     """Returns each picture's caption by the stem of its file, in the order in which pictures are shown."""
     return {stem: text for about in abouts().values() for stem, text in about["captions"].items()}
-
-
-def _row_type(study: str, name: str) -> type[Row]:
-    return getattr(load(study, "row") if has(study, "row") else rows, name)

@@ -83,7 +83,7 @@ def studies_in(*folders: Path) -> Iterator[None]:
 
 
 def _forget_studies() -> None:
-    for cached in (studies.abouts, studies.row_types, studies.captions):
+    for cached in (studies.abouts, studies.row_type, studies.captions):
         cached.cache_clear()
     for name in [name for name in sys.modules if name.startswith("experiments.studies.")]:
         del sys.modules[name]

@@ -30,7 +30,7 @@ from experiments.publish.report import page, rungs, tables
 from experiments.publish.wording import docs_page
 from experiments.records import store, studies
 from experiments.records.request import UsageError
-from experiments.records.rows import FAIL, CheckedRow
+from experiments.records.rows import FAIL
 from experiments.records.source_lines import kernel_file
 from experiments.records.studies import questions
 from gemm_ref import DIALECTS, STAGES
@@ -284,8 +284,7 @@ def test_a_new_experiment_appears_by_itself(tmp_path, monkeypatch):
     Run: `python -m experiments run made_up`
     """
     texts = questions() | {"made_up": asked}
-    monkeypatch.setitem(studies.abouts(), "made_up", {"captions": {}})
-    monkeypatch.setitem(studies.row_types(), "made_up", CheckedRow)
+    monkeypatch.setitem(studies.abouts(), "made_up", {"captions": {}, "row": "CheckedRow"})
     monkeypatch.setattr(pictures, "draw_study", lambda name, folder: _heatmap(folder))
     row = checked_row(experiment="made_up", rel_error=0.25)
     store.save(tmp_path, "made_up", [row], ENVIRONMENT)
