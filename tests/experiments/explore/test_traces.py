@@ -235,11 +235,11 @@ TRANSPOSED = [
 ]
 
 
-@pytest.mark.parametrize("turned", TRANSPOSED[:1], ids=str)
-def test_a_block_that_computes_the_transpose_owns_one_tile_too(turned):
-    trace = traced(turned)
+@pytest.mark.parametrize("transposed", TRANSPOSED[:1], ids=str)
+def test_a_block_that_computes_the_transpose_owns_one_tile_too(transposed):
+    trace = traced(transposed)
     assert len(trace.tiles) == np.prod(trace.launches[0].grid)
-    test_owners_are_those_whose_registers_reach_the_element(turned, "cpu")
+    test_owners_are_those_whose_registers_reach_the_element(transposed)
 
 
 @pytest.mark.parametrize("math", MATHS)
