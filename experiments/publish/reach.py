@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pandas as pd
 
+from experiments.grouping import group_pairs
 from experiments.publish.numbers import format_fixed, format_percent
 from experiments.records import frames, shape_classes, stats
 from experiments.records.source_lines import lines_of
@@ -50,10 +52,10 @@ class Reach:
     rung_rows: Rows  # the fastest variant of that rung at each problem
 
     @classmethod
-    def of(cls, dialect: str, rows: pd.DataFrame, beside: Rows) -> Reach:
+    def of(cls, dialect: str, rows: Sequence[Any], beside: Rows) -> Reach:
         """From all rows of the dialect, with the rows of the fastest dialect beside it."""
         fastest = _fastest(rows)
-        rungs = {stage: _fastest(own) for stage, own in rows.groupby("stage", sort=False)}
+        rungs = {stage: _fastest(own) for stage, own in group_pairs((row.stage, row) for row in rows).items()}
         whole = {stage: own for stage, own in rungs.items() if own.keys() == fastest.keys()} or rungs
         for other in (beside, fastest):
             able = {stage: own for stage, own in whole.items() if own.keys() <= other.keys() and keeps_up(own, other)}
@@ -71,7 +73,7 @@ class Reach:
     @property
     def median(self) -> float:
         """The median of the same shares."""
-        return float(pd.Series([row.vs_cublas for row in self.fastest.values()]).median())
+        return median(row.vs_cublas for row in self.fastest.values())
 
     @property
     def worst(self) -> Any:
@@ -114,7 +116,8 @@ class Answered:
     @classmethod
     def of(cls, math: str, rows: pd.DataFrame) -> Answered:
         """From the rows of the ladder's kernels."""
-        found = {name: own for name in DIALECTS if len(own := rows[rows["dialect"] == name])}
+        by_dialect = group_pairs((row.dialect, row) for row in rows.itertuples())
+        found = {name: by_dialect[name] for name in DIALECTS if name in by_dialect}
         first = max((_fastest(own) for own in found.values()), key=_mean, default={})
         return cls(math, {name: Reach.of(name, own, first) for name, own in found.items()})
 
@@ -213,7 +216,11 @@ def _keeps_up(reach: Reach, beside: Reach) -> bool:
     return reach.fastest.keys() <= beside.fastest.keys() and keeps_up(reach.fastest, beside.fastest)
 
 
-def _fastest(rows: pd.DataFrame) -> dict[Sizes, Any]:
+def _fastest(rows: Iterable[Any]) -> dict[Sizes, Any]:
     """The row with the least time of each problem."""
-    own = rows.loc[rows.groupby(list(frames.SIZES), sort=False)["median_us"].idxmin()]
-    return {(row.m, row.n, row.k): row for row in own.itertuples()}
+    found: dict[Sizes, Any] = {}
+    for row in rows:
+        sizes = (row.m, row.n, row.k)
+        if sizes not in found or row.median_us < found[sizes].median_us:
+            found[sizes] = row
+    return found

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 import gemm_ref
-from experiments.publish.answer import Answer
+from experiments.publish.answer import Answer, read_answer
 from experiments.publish.numbers import format_fixed, format_kib, format_number
 from experiments.publish.table import Table
 from experiments.publish.templates import make_templates
@@ -33,7 +33,7 @@ Columns = Mapping[str, Callable[[str, str], str]]  # a column's head -> its text
 def render(published: Path = store.PUBLISHED) -> str:
     """The whole page, from the results in a folder."""
     compile_times, calls = _read_compile_times(published), _read_calls(published)
-    answer = Answer(published)
+    answer = read_answer(published)
     return (
         make_templates(Path(__file__).parent)
         .get_template("cost.md.j2")

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 import gemm_ref
-from experiments.publish.answer import Answer
+from experiments.publish.answer import Answer, read_answer
 from experiments.publish.numbers import (
     format_edges,
     format_interval,
@@ -66,7 +66,7 @@ class Findings:
     @cached_property
     def answer(self) -> Answer:
         """What to take, at the size of the tables and by class of problems."""
-        return Answer(self._folder)
+        return read_answer(self._folder)
 
     @cached_property
     def _ladder(self) -> pd.DataFrame:

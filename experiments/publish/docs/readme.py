@@ -6,11 +6,10 @@ words of both are in readme.toml, and so is each rung's idea in other languages 
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import gemm_ref
-from experiments.publish.answer import LANGUAGES, Answer
+from experiments.publish.answer import LANGUAGES, Answer, read_answer
 from experiments.publish.numbers import format_number, format_percent
 from experiments.publish.reach import words_of
 from experiments.publish.table import Table
@@ -28,17 +27,11 @@ BLOCKS = tuple(name for blocks in IN.values() for name in blocks)
 def block(name: str, published: Path) -> str:
     """The Markdown of one block. Raises UsageError for a rung whose idea has no words in the block's language."""
     kind, language = name.split(".")
-    answer = _answer(published, tuple((path, path.stat().st_mtime_ns) for path in sorted(published.glob("*.csv"))))
+    answer = read_answer(published)
     if kind == "answer":
         paragraphs = answer.paragraphs(language)
         return explained("\n\n".join(paragraphs), *paragraphs)
     return f"{_caption(answer, language, published)}\n\n{_tabulate(answer, language).to_markdown()}"
-
-
-@functools.lru_cache(maxsize=1)
-def _answer(published: Path, state: tuple) -> Answer:
-    """One for all blocks, as long as the folder's files are the same."""
-    return Answer(published)
 
 
 def check_ideas() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.publish.answer import Answer
+from experiments.publish.answer import read_answer
 from experiments.publish.wording import NOT_MEASURED
 from experiments.records import frames, store
 
@@ -34,4 +34,6 @@ def block(name: str, published: Path) -> str:
         for name, title in _PICTURES.items()
         if (published / f"{name}.png").exists()
     ]
-    return "\n\n".join([Answer(published).tabulate_classes(maths).to_markdown(True), f"{said} {caption}.", *pictures])
+    return "\n\n".join(
+        [read_answer(published).tabulate_classes(maths).to_markdown(True), f"{said} {caption}.", *pictures]
+    )

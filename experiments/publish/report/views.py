@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments.publish.answer import Answer
+from experiments.publish.answer import Answer, read_answer
 from experiments.publish.kernels import KernelCell, best_cell_of, cell_of
 from experiments.publish.outcomes import describe_trust, outcome
 from experiments.publish.reach import Mode
@@ -73,7 +73,7 @@ class View:
     @cached_property
     def answer(self) -> Answer:
         """The fastest kernels, by math mode and dialect, and what is said of them."""
-        return Answer(self.folder)
+        return read_answer(self.folder)
 
     def modes(self, maths: Collection[str]) -> dict[str, Mode]:
         """Those of these math modes in which rungs were timed: their size and cuBLAS."""
