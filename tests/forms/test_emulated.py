@@ -74,7 +74,7 @@ def test_the_bits_are_the_models(form):
     The tiles are past both edges; the numbers are of one sign, so that each sum that is rounded shows. Where tiles are
     shared, the sums of the shares are added in another order: within the error of fp32.
     """
-    problem = Problem(70, COLUMNS[form.stores], 138, form.math, form.layout)
+    problem = Problem(70, COLUMNS[form.stores], 202, form.math, form.layout)
     a, b = (x.abs() for x in make_inputs(problem))
     a[3, 1], a[66] = INF, a[66] * torch.logspace(-30, 8, problem.k)
     b[7, 100], b[:, 5] = NAN, b[:, 5] * 1e-33
