@@ -6,19 +6,16 @@ Commands about one kernel are in `kernel_commands`.
 from __future__ import annotations
 
 import errno
-import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
 from experiments import interrupt, kernel_commands
-from experiments.console import FAILED, err, format_choices, out, tell
+from experiments.console import FAILED, err, format_choices, mute_stderr, out, print_table, tell
 from experiments.grouping import group_pairs
 from experiments.records.request import UsageError
 from gemm_ref.baselines import BASELINES
@@ -30,7 +27,6 @@ USAGE, INTERRUPTED = 2, 130
 
 _ON_GPU, _ON_CPU = ([each.backend for each in BASELINES.values() if each.device == on] for on in ("cuda", "cpu"))
 _BACKENDS = tuple(dict.fromkeys([*DIALECTS, *_ON_GPU, *_ON_CPU]))
-
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)  # full, or not ours to write to
 
 
@@ -82,15 +78,8 @@ def main(prog_name: str = "gemm-ladder") -> None:
             app(prog_name=prog_name)
         except SystemExit:  # how a command ends, and all it had to say is said
             if "triton" in sys.modules:
-                _mute_stderr()
+                mute_stderr()
             raise
-
-
-def _mute_stderr() -> None:
-    """For what native code still prints as the process ends: forty lines of Triton 3.9 about leaks of its own."""
-    sys.stderr.flush()
-    with open(os.devnull, "wb") as nothing:
-        os.dup2(nothing.fileno(), 2)
 
 
 def _print_version(wanted: bool) -> None:
@@ -115,15 +104,15 @@ def list_all() -> None:
     """The experiments with their questions, the rungs, and the baselines."""
     import gemm_ref
     from experiments.records.studies import questions
-    from gemm_ref.baselines import BASELINES
 
-    _table("experiments", ("name", "question"), [(name, text.splitlines()[0]) for name, text in questions().items()])
-    _table(
+    studied = [(name, text.splitlines()[0]) for name, text in questions().items()]
+    print_table("experiments", ("name", "question"), studied)
+    print_table(
         "rungs (--stage)",
         ("id", "idea", "dialects (--backend)"),
         [(stage.id, stage.idea, ", ".join(stage.dialects)) for stage in gemm_ref.STAGES.values()],
     )
-    _table(
+    print_table(
         "baselines (--backend)",
         ("backend", "name", "what", "device"),
         [(item.backend, item.name, item.idea, item.device) for item in BASELINES.values()],
@@ -261,7 +250,7 @@ def compare(
     from experiments.records.stats import SAME
 
     found = comparison.compare(old, new, margin)
-    _table("", ("", str(old), str(new)), comparison.environments(old, new))
+    print_table("", ("", str(old), str(new)), comparison.environments(old, new))
     for each in found:
         changes = [change for change in each.changes if all_rows or change.verdict != SAME]
         if changes:
@@ -278,7 +267,7 @@ def compare(
                 )
                 for change in changes
             ]
-            _table(
+            print_table(
                 each.experiment, ("kernel", "problem", "of cuBLAS", "now", "change (95%)", "by time", "verdict"), rows
             )
         for text in each.statuses:
@@ -315,7 +304,7 @@ def submit(
             (each.name if each.excusable else f"{each.name} *", each.finding, each.advice) for each in done.shortfalls
         ]
         rows += [(name, "is excused, although the requirement is met", "take the excuse out") for name in done.needless]
-        _table(f"{folder.name} is not ready", ("requirement", "finding", "what to do"), rows)
+        print_table(f"{folder.name} is not ready", ("requirement", "finding", "what to do"), rows)
         tell("--excuse NAME=WHY publishes it all the same, with the reason beside it; not where there is a *", out)
         raise typer.Exit(FAILED)
     paths = " ".join(str(path.relative_to(blocks.ROOT)) for path in (done.folder, *blocks.stale(write=True)))
@@ -374,7 +363,7 @@ def doctor() -> None:
     from experiments.doctor import MARKS, diagnose
 
     findings = diagnose()
-    _table(
+    print_table(
         "this machine",
         ("", "what", "found", "what to do"),
         [(Text.from_markup(MARKS[item.state]), item.what, item.finding, item.advice) for item in findings],
@@ -409,12 +398,3 @@ def _folder_of(device: str) -> Path:
     from experiments.selection import choose_device
 
     return RESULTS / provenance.slug(choose_device(device))
-
-
-def _table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str | Text, ...]]) -> None:
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for index, column in enumerate(columns):
-        table.add_column(column, no_wrap=index == 0, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))  # no markup in paths
-    out.print(table)
