@@ -17,7 +17,7 @@ import pandas as pd
 import gemm_ref
 from experiments.grouping import group_pairs
 from experiments.publish.numbers import format_number, format_percent, format_size
-from experiments.publish.reach import OLDER, Answered, Mode, Reach, ShapeClass, words_of
+from experiments.publish.reach import OLDER, Answered, Mode, Reach, ShapeClass, title_of, words_of
 from experiments.publish.table import Table
 from experiments.publish.templates import make_templates
 from experiments.publish.wording import join_words
@@ -98,13 +98,13 @@ class Answer:
         """`CUDA (Gluon in bf16x6)`: first what is taken in most compute types, then the exceptions."""
         words, joints = words_of(language), _JOINTS[language]
         texts = {
-            name: words["exception"].format(title=_title(name), maths=join_words(take[name], *joints))
+            name: words["exception"].format(title=title_of(name), maths=join_words(take[name], *joints))
             for name in sorted(take, key=lambda name: -len(take[name]))
         }
         first, *others = texts
         if others:
-            return _title(first) + words["exceptions"].format(each=joints[0].join(texts[name] for name in others))
-        return _title(first) if len(take[first]) > 1 else texts[first]
+            return title_of(first) + words["exceptions"].format(each=joints[0].join(texts[name] for name in others))
+        return title_of(first) if len(take[first]) > 1 else texts[first]
 
     @property
     def libraries(self) -> dict[str, list[str]]:
@@ -115,10 +115,13 @@ class Answer:
     def classes(self) -> dict[str, dict[str, ShapeClass]]:
         """By class of problems, and compute type, where any was timed."""
         found: dict[str, dict[str, ShapeClass]] = {name: {} for name in shape_classes.CLASSES}
-        for math in gemm_ref.MATHS:
-            for own in shape_classes.read(self._folder, math):
-                found[own.name][math] = ShapeClass(math, Answered.of(math, own.rows).best, own.name, own)
+        for own in self._classified.problems:
+            found[own.name][own.math] = ShapeClass(own.math, Answered.of(own.math, own.rows).best, own.name, own)
         return {name: of for name, of in found.items() if of}
+
+    @cached_property
+    def _classified(self) -> shape_classes.ClassifiedProblems:
+        return shape_classes.read(self._folder)
 
     def take_in(self, name: str) -> dict[str, list[str]]:
         """In a class of problems: dialect -> the compute types in which it is the one to take."""
@@ -134,7 +137,7 @@ class Answer:
     @property
     def excluded(self) -> int:
         """At how many tf32 problems cuBLAS computed in fp32."""
-        return shape_classes.count_other_arithmetic(self._folder)
+        return self._classified.excluded
 
     @property
     def first_screen(self) -> list[str]:
@@ -193,11 +196,6 @@ class Answer:
             is_compact=True
         )
         return [*first, table, last] if self.modes else []
-
-
-def _title(take: str) -> str:
-    """The dialect's title, or the library's."""
-    return DIALECTS[take].title if take in DIALECTS else take
 
 
 def _class_cell(own: ShapeClass) -> str:

@@ -32,6 +32,11 @@ def words_of(language: str) -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / "readme.toml").read_text(encoding="utf-8"))[language]
 
 
+def title_of(take: str) -> str:
+    """The title of a dialect; what is to take but no dialect, a library, is a title itself."""
+    return DIALECTS[take].title if take in DIALECTS else take
+
+
 def keeps_up(rows: Rows, beside: Rows) -> bool:
     """Whether kernels are level with the kernels `beside` them, or faster.
 
@@ -190,8 +195,7 @@ class ShapeClass(Answered):
     @property
     def choice(self) -> str:
         """The title of what to take: a dialect's, or the library's; empty without CUDA."""
-        take = self.take or ""
-        return DIALECTS[take].title if take in DIALECTS else take
+        return title_of(self.take or "")
 
     @property
     def means(self) -> str:

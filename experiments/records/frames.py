@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -122,15 +122,15 @@ def with_last_rung(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.merge(last, on=list(SIZES))
 
 
-def commits(frame: pd.DataFrame, folder: Path) -> list[str]:
-    """The commits at which the rows were measured, each once, the latest run's first."""
-    runs = sorted(store.runs_of(frame, folder), key=lambda run: run["date"], reverse=True)
-    return list(dict.fromkeys(environment.commit_of(run) for run in runs))
+def commits(frame: pd.DataFrame, runs: Mapping[str, dict]) -> list[str]:
+    """The commits at which the rows were measured, each once, the latest run's first; `runs` is environment.json."""
+    own = (runs[key] for key in sorted(set(frame["run"]), reverse=True) if key in runs)
+    return list(dict.fromkeys(environment.commit_of(run) for run in own))
 
 
-def of_latest_commit(frame: pd.DataFrame, folder: Path) -> pd.DataFrame:
+def of_latest_commit(frame: pd.DataFrame, runs: Mapping[str, dict]) -> pd.DataFrame:
     """The rows that were measured at the commit of the latest of them: kernels of two commits are not compared."""
-    latest, runs = commits(frame, folder)[:1], store.read_runs(folder)
+    latest = commits(frame, runs)[:1]
     own = {key for key, run in runs.items() if [environment.commit_of(run)] == latest}
     return frame[frame["run"].isin(own)] if latest else frame
 

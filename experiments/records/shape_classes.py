@@ -6,9 +6,10 @@ a few such problems outweigh all others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -45,9 +46,8 @@ def has_other_arithmetic(frame: pd.DataFrame) -> pd.Series:
     A share of such a product compares two kinds of arithmetic.
     """
     own = frame[(frame["backend"] == "cublas") & (frame["math"] == "tf32") & (frame["rel_error"] < IEEE_ERROR)]
-    problems = set(own[list(frames.SIZES)].itertuples(index=False, name=None))
-    sizes = frame[list(frames.SIZES)].itertuples(index=False, name=None)
-    return pd.Series([each in problems for each in sizes], frame.index, bool) & (frame["math"] == "tf32")
+    problems = set(_sizes(own))
+    return pd.Series([each in problems for each in _sizes(frame)], frame.index, bool) & (frame["math"] == "tf32")
 
 
 def with_classes(rows: pd.DataFrame) -> pd.DataFrame:
@@ -71,39 +71,53 @@ class Problems:
     older: tuple[str, ...]  # commits of rows that were measured before those of the tables at one size
 
 
-def read(folder: Path, math: str) -> Iterator[Problems]:
-    """Yield the problems of each class that were timed in a compute type, with B stored as the tables have it.
+class ClassifiedProblems(NamedTuple):
+    """The classes of problems of a folder of results."""
+
+    problems: list[Problems]
+    excluded: int  # problems at which cuBLAS computed in IEEE fp32 although TF32 was allowed
+
+
+def read(folder: Path) -> ClassifiedProblems:
+    """Return the problems of each compute type and class that were timed, with B stored as the tables have it.
 
     Of each study the rows of its latest commit are compared.
     """
-    found, seen, current = [], set[tuple[int, ...]](), list[str]()
-    for study in _STUDIES:
-        rows = _timed(folder, study, math)
-        if rows.empty:
-            continue
-        current = current or frames.commits(rows, folder)
-        rows = with_classes(rows)
-        sizes = list(rows[list(frames.SIZES)].itertuples(index=False, name=None))
+    studied, runs = [store.read(folder, study) for study in _STUDIES], store.read_runs(folder)
+    problems, excluded = list[Problems](), set[tuple[int, ...]]()
+    for math in gemm_ref.MATHS:
+        timed = [rows for frame in studied if len(rows := _timed(frame, math, runs))]
+        problems += _classes(timed, math, runs)
+        for rows in map(_controlled, timed):
+            excluded.update(_sizes(rows[has_other_arithmetic(rows)]))
+    return ClassifiedProblems(problems, len(excluded))
+
+
+def _classes(studied: Sequence[pd.DataFrame], math: str, runs: Mapping[str, dict]) -> Iterator[Problems]:
+    """Yield the problems of each class in one compute type, from the timed rows of several studies."""
+    if not studied:
+        return
+    found, seen, current = [], set[tuple[int, ...]](), frames.commits(studied[0], runs)
+    for rows in map(with_classes, studied):
+        sizes = _sizes(rows)
         found.append(rows[[each not in seen for each in sizes]])
         seen.update(sizes)
-    rows = frames.rungs(pd.concat(found, ignore_index=True)) if found else pd.DataFrame({"shape_class": []})
+    rows = frames.rungs(pd.concat(found, ignore_index=True))
     for name in CLASSES:
         own = rows[rows["shape_class"] == name]
         if len(own):
-            older = tuple(each for each in frames.commits(own, folder) if each not in current)
+            older = tuple(each for each in frames.commits(own, runs) if each not in current)
             yield Problems(math, name, own, older)
 
 
-def count_other_arithmetic(folder: Path) -> int:
-    """Return at how many timed problems cuBLAS computed in IEEE fp32 although TF32 was allowed."""
-    rows = pd.concat([_controlled(_timed(folder, study, "tf32")) for study in _STUDIES])
-    return len(rows[has_other_arithmetic(rows)][list(frames.SIZES)].drop_duplicates())
+def _sizes(rows: pd.DataFrame) -> list[tuple[int, ...]]:
+    return list(rows[list(frames.SIZES)].itertuples(index=False, name=None))
 
 
 def _controlled(rows: pd.DataFrame) -> pd.DataFrame:
     return frames.with_last_rung(Controls(rows).passed(rows))
 
 
-def _timed(folder: Path, study: str, math: str) -> pd.DataFrame:
-    rows = frames.timed(store.read(folder, study), math)
-    return frames.of_latest_commit(frames.shown(rows) if "b_layout" in rows else rows, folder)
+def _timed(frame: pd.DataFrame, math: str, runs: Mapping[str, dict]) -> pd.DataFrame:
+    rows = frames.timed(frame, math)
+    return frames.of_latest_commit(frames.shown(rows) if "b_layout" in rows else rows, runs)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import gemm_ref
 from experiments.publish.answer import LANGUAGES, Answer, read_answer
-from experiments.publish.numbers import format_number, format_percent
+from experiments.publish.kernels import best_cell_of
+from experiments.publish.numbers import format_number
 from experiments.publish.reach import words_of
 from experiments.publish.table import Table
 from experiments.publish.wording import docs_page
@@ -64,13 +65,10 @@ def _cell(answer: Answer, stage: Rung, dialect: str, words: dict) -> str:
     """% of cuBLAS of the dialect's best variant, and its lines: its own and, where there are any, shared ones."""
     if dialect not in stage.dialects:
         return words["no_kernel"]
-    rows = answer.at_size(stage.maths[0])
-    own = (
-        rows[(rows["stage"] == stage.id) & (rows["dialect"] == dialect)].sort_values("median_us")["vs_cublas"].dropna()
-    )
-    share = words["not_measured"] if own.empty else format_percent(own.iloc[0])
-    code, unit = lines_of(stage.id, dialect), words["units"].get(stage.id, {}).get(dialect)
-    share += f" ({unit})" if unit else ""  # where the compiler uses another unit than the rung is about
+    cell = best_cell_of(answer.at_size(stage.maths[0]), stage, dialect)
+    unit = words["units"].get(stage.id, {}).get(dialect)  # where the compiler uses another than the rung is about
+    share = cell.share + (f" ({unit})" if unit else "") if cell.has_share else words["not_measured"]
+    code = lines_of(stage.id, dialect)
     return f"{share}<br>{code.own_lines}" + (f"+{code.shared_lines}" if code.shared_lines else "")
 
 

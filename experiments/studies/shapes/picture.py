@@ -31,8 +31,9 @@ def draw(folder: Path) -> Iterator[style.Picture]:
 
 
 def _classes(frame: pd.DataFrame, folder: Path) -> Iterator[style.Picture]:
+    runs = store.read_runs(folder)
     judged = [
-        frames.rungs(shape_classes.with_classes(frames.of_latest_commit(frames.timed(frame, math), folder)))
+        frames.rungs(shape_classes.with_classes(frames.of_latest_commit(frames.timed(frame, math), runs)))
         for math in frames.maths_of(frame[frame["median_us"].notna()])
     ]
     rows = frames.leaders(pd.concat(judged)) if judged else frame[:0]
