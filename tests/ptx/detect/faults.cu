@@ -158,7 +158,8 @@ extern "C" __global__ void atomics(const float* in, float* out, int fault) {
 // 3: none behind it, 4: the ticket is taken before the store, 5: fences of the block alone, 6: each takes a ticket of
 // its own, and the last is told by its number, 7: an atomic of the block alone, 8: a fence, and then the store of the
 // thread with the ticket. Right are 9: every thread fences, 10: the ticket is set back by a plain store, 11: a barrier
-// of two warps alone, 12: a fence that is no .sc, by the thread with the ticket.
+// of two warps alone, 12: a fence that is no .sc, by the thread with the ticket, 13: a ticket that acquires and releases
+// without a fence; 14 only releases, and 15 only acquires.
 extern "C" __global__ void last_adds(float* parts, unsigned* tickets, float* out, int fault) {
     __shared__ int last;
     const int me = threadIdx.x, all = gridDim.x;
@@ -176,16 +177,19 @@ extern "C" __global__ void last_adds(float* parts, unsigned* tickets, float* out
     if (fault == 9) __threadfence();
     if (fault != 1) meet();
     if (leads) {
-        if (fault != 2 && fault != 9) fence();
+        if (fault != 2 && fault != 9 && fault < 13) fence();
         if (fault == 8) parts[blockIdx.x * N] = 0;  // B-W8
         unsigned before;
         if (fault == 6) before = atomicAdd(&tickets[blockIdx.x], 1) + blockIdx.x;
         else if (fault == 7) before = atomicAdd_block(tickets, 1);  // B-A
         else if (fault == 10) before = atomicAdd(tickets, 1);
+        else if (fault == 13) asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(tickets) : "memory");
+        else if (fault == 14) asm volatile("atom.release.gpu.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(tickets) : "memory");
+        else if (fault == 15) asm volatile("atom.acquire.gpu.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(tickets) : "memory");
         else before = atomicInc(tickets, all - 1);
-        if (fault != 3 && fault != 9) fence();
+        if (fault != 3 && fault != 9 && fault < 13) fence();
         last = before == all - 1;
-        if (fault == 10 && last) *tickets = 0;
+        if ((fault == 10 || fault >= 13) && last) *tickets = 0;
     }
     if (fault == 4) parts[blockIdx.x * N + me] = me;  // B-W4
     meet();

@@ -32,13 +32,15 @@ def together(request, monkeypatch):
     monkeypatch.setattr("gemm_ref.ptx.program.BATCH_LANES", request.param * THREADS)
 
 
-@pytest.mark.parametrize("fault", [0, 9, 10, 11, 12])
+@pytest.mark.parametrize("fault", [0, 9, 10, 11, 12, 13])
 def test_who_takes_the_last_ticket_may_read_what_all_have_stored(together, fault):
     found, out = last_adds(fault)
     assert found == [] and torch.equal(out, BLOCKS * torch.arange(THREADS - 1.0, -1, -1))
 
 
-@pytest.mark.parametrize(("fault", "written"), [(1, "W"), (2, "W"), (3, "W"), (4, "W4"), (5, "W"), (6, "W"), (8, "W8")])
+@pytest.mark.parametrize(
+    ("fault", "written"), [(1, "W"), (2, "W"), (3, "W"), (4, "W4"), (5, "W"), (6, "W"), (8, "W8"), (14, "W"), (15, "W")]
+)
 def test_a_part_that_is_missing_makes_a_race(together, fault, written):
     found, _ = last_adds(fault)
     races = [(finding.line, finding.other_line) for finding in found if finding.kind == RACE]

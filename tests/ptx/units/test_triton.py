@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tests.triton_kernels.plain_dot import BLOCK_K, BLOCK_N, dot
+from tests.triton_kernels.programs import BLOCK_K, BLOCK_N, dot
 from triton_kernels import launcher
 
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
