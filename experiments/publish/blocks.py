@@ -96,8 +96,9 @@ def stale(write: bool) -> list[Path]:
     readme.check_ideas()
     for path, blocks in DOCUMENTS.items():
         _marked(path, blocks)
-    changed = [path for path, blocks in DOCUMENTS.items() if update(path, blocks, write)]
-    return changed + [path for path in PAGES if update_page(path, write)]
+    with store.unchanging():
+        changed = [path for path, blocks in DOCUMENTS.items() if update(path, blocks, write)]
+        return changed + [path for path in PAGES if update_page(path, write)]
 
 
 def block(name: str, published: Path) -> str:

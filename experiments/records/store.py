@@ -37,6 +37,7 @@ _DETAIL_LENGTH = 500  # characters in a CSV cell: compilers print much more
 
 
 _asked: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar("asked", default=None)
+_frames: contextvars.ContextVar[dict[Path, pd.DataFrame] | None] = contextvars.ContextVar("frames", default=None)
 
 
 @contextlib.contextmanager
@@ -48,6 +49,16 @@ def recorded() -> Iterator[set[str]]:
         yield names
     finally:
         _asked.reset(before)
+
+
+@contextlib.contextmanager
+def unchanging() -> Iterator[None]:
+    """Inside, each CSV is read and checked once, since nothing writes one meanwhile."""
+    before = _frames.set({})
+    try:
+        yield
+    finally:
+        _frames.reset(before)
 
 
 def csv_path(folder: Path, experiment: str) -> Path:
@@ -105,7 +116,15 @@ def read(folder: Path, experiment: str) -> pd.DataFrame:
     Rows of a study that is gone are still read; the types of its own columns are then inferred. Raises UsageError where
     the file is not one of this experiment, or not whole.
     """
-    path = csv_path(folder, experiment)
+    path, frames = csv_path(folder, experiment), _frames.get()
+    if frames is None:
+        return _read(path, experiment)
+    if path not in frames:
+        frames[path] = _read(path, experiment)
+    return frames[path].copy()
+
+
+def _read(path: Path, experiment: str) -> pd.DataFrame:
     row_type = studies.row_type(experiment) if experiment in studies.names() else TimedRow
     types = row_type.types()
     if not path.exists():

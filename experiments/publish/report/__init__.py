@@ -16,7 +16,7 @@ from experiments.publish.report.page import render
 from experiments.publish.report.views import View
 from experiments.records import studies
 from experiments.records.request import UsageError
-from experiments.records.store import PUBLISHED, check_writable, csv_path
+from experiments.records.store import PUBLISHED, check_writable, csv_path, unchanging
 from gemm_ref.build import write_whole
 
 EXPLORER = "explorer.html"  # the name of the page beside the report that shows what each thread touches
@@ -49,7 +49,7 @@ def make(
         raise UsageError(f"{EXPLORER} is the name of the page beside it: pass another --output")
     if target.is_dir():
         raise UsageError(f"{target} is a folder: --output takes the name of a file")
-    with Bars(console or Console(quiet=True), "report") as bars:
+    with unchanging(), Bars(console or Console(quiet=True), "report") as bars:
         write_whole(target, render(folders, target, questions, own, bars, explore(bars)))
     return target
 
