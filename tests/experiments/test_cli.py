@@ -185,19 +185,21 @@ def test_plot_without_own_data_draws_what_was_published(invoke, tmp_path, monkey
     assert not list((tmp_path / "nvidia-fixture").glob("*.svg"))
 
 
-def test_readme_check(invoke, tmp_path, monkeypatch):
+def test_a_document_is_stale_until_it_is_written(invoke, tmp_path, monkeypatch):
     path = tmp_path / "README.md"
-    path.write_text("<!-- s01_naive:begin -->\n<!-- s01_naive:end -->\n", encoding="utf-8")
-    monkeypatch.setattr("experiments.publish.blocks.DOCUMENTS", {path: ("s01_naive",)})
+    path.write_text("# Title\n\n<!-- ladder:begin -->\nold\n<!-- ladder:end -->\n\nkept\n", encoding="utf-8")
+    monkeypatch.setattr("experiments.publish.blocks.DOCUMENTS", {path: ("ladder",)})
     monkeypatch.setattr("experiments.publish.blocks.PAGES", {})
-    assert invoke("readme", "--check").exit_code == 1
-    assert invoke("readme").exit_code == 0
-    assert invoke("readme", "--check").exit_code == 0
+    assert [invoke("readme", *check).exit_code for check in (["--check"], [], ["--check"])] == [1, 0, 0]
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# Title\n") and text.endswith("\nkept\n") and "\nold\n" not in text
     path.write_text("no markers\n", encoding="utf-8")
-    assert invoke("readme").exit_code == 2
-    monkeypatch.setattr("experiments.publish.blocks.CHECKOUT", None)
     result = invoke("readme")
-    assert result.exit_code == 2 and "run this in a checkout of the repo" in result.said
+    assert (
+        result.exit_code == 2 and "ladder:begin" in result.said and path.read_text(encoding="utf-8") == "no markers\n"
+    )
+    monkeypatch.setattr("experiments.publish.blocks.CHECKOUT", None)
+    assert "run this in a checkout of the repo" in invoke("readme").said
 
 
 def test_version(invoke):

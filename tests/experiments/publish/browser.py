@@ -53,6 +53,27 @@ PAIRS = """(() => {
 })()"""
 
 
+# The same of the texts in pictures, on the latest rectangle that was painted under the middle of each.
+PAIRS_IN_PICTURES = r"""(() => {
+    const found = {}, paper = getComputedStyle(document.body).backgroundColor;
+    for (const picture of document.querySelectorAll("main svg")) {
+        const painted = [];
+        for (const element of picture.querySelectorAll("path:not(defs *), text")) {
+            const { left, right, top, bottom } = element.getBoundingClientRect(), { fill } = getComputedStyle(element);
+            if (fill === "none" || left === right) continue;
+            if (element.localName === "text") {
+                const x = (left + right) / 2, y = (top + bottom) / 2;
+                const under = painted.findLast(([box]) => box[0] < x && x < box[1] && box[2] < y && y < box[3]);
+                found[`${fill} on ${under ? under[1] : paper}`] ??= element.textContent.trim().slice(0, 40);
+            } else if (/^M[^ML]+(L[^ML]+){3,4}$/.test(element.getAttribute("d"))) {
+                painted.push([[left, right, top, bottom], fill]);
+            }
+        }
+    }
+    return found;
+})()"""
+
+
 def find() -> str | None:
     """The browser's path, or None."""
     return next(filter(None, map(shutil.which, NAMES)), None)

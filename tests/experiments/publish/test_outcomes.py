@@ -63,6 +63,12 @@ _CHANGES: dict[str, tuple[Change, ...]] = {  # experiment -> changes of its rows
     "emulation": (_by(100, "max_error", math="fp16x3", inputs="normal"),),
     "memory": (_by(2, "sectors", stage="s01_naive", space="global"),),
     "instructions": (_by(0, "spill_bytes"),),
+    "timers": (_by(0.5, "median_us", mode="warm", backend="cublas", math="fp32"),),
+    "epilogues": (_by(1.1, "over_plain", form="bias", dialect=BY_HAND),),
+    "scaling": (
+        _by(0.5, "efficiency", way="overlapped"),
+        lambda frame: frame.assign(median_us=float("nan"), efficiency=float("nan")),  # without a GPU
+    ),
 }
 
 

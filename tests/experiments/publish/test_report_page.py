@@ -159,12 +159,11 @@ def test_the_theme_follows_the_system_and_the_buttons(page, published_report):
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_all_text_has_contrast(page, dark):
-    """But that in pictures, of which tests/experiments/publish/drawing/test_contrast.py says it without a browser."""
     page.prefer(dark)
     with unfolded(page):
-        pairs = page.run(browser.PAIRS)
-    assert len(pairs) > 8
-    assert browser.unreadable(pairs) == []
+        pairs, in_pictures = page.run(browser.PAIRS), page.run(browser.PAIRS_IN_PICTURES)
+    assert len(pairs) > 8 and len(in_pictures) > 10
+    assert browser.unreadable(pairs | in_pictures) == []
 
 
 @pytest.mark.parametrize("widths", [(390, 1100, 2200), (320, 768, 1400)], ids=["folded", "unfolded"])

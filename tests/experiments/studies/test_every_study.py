@@ -1,7 +1,11 @@
-"""What holds for every study that is there, and for the others where some are not: a folder can be deleted."""
+"""What holds for every study that is there, and for the others where some are not: a folder can be deleted.
+
+`python -m tests.experiments.studies.test_every_study` writes pictures.txt again: read what changed in it.
+"""
 
 from __future__ import annotations
 
+import html
 import importlib
 import itertools
 import math
@@ -32,6 +36,7 @@ from tests.experiments.fixtures import ENVIRONMENT, select_contenders, studies_i
 from tests.imports import house
 
 EACH = pytest.mark.parametrize("name", studies.names())
+TEXTS = Path(__file__).with_name("pictures.txt")
 SWEEPS = [studies.load(name, "study") for name in ("squares", "shapes", "modes", "energy") if name in studies.names()]
 
 
@@ -62,13 +67,23 @@ def test_nothing_measured_says_nothing(draw_pictures, tmp_path, name):
         assert all(NOT_MEASURED in text or "not measured" in text for text in said), said
 
 
+def picture_texts(name: str) -> list[str]:
+    """Returns a line per picture of the published rows: its name, and all its texts in the order of drawing."""
+    lines = []
+    for file, svg in pictures.render(name, store.PUBLISHED, style.PAGE).items():
+        texts = re.findall(r"<text.*?</text>", svg.decode(), re.DOTALL)
+        joined = " | ".join(" ".join(html.unescape(re.sub("<[^>]*>", "", text)).split()) for text in texts)
+        lines.append(f"{file.removesuffix(style.PAGE)}: {joined}")
+    return lines
+
+
 @EACH
-def test_published_rows_are_drawn_as_the_captions_say(name):
-    """Each picture with a caption is drawn and shows the date of a run. docs/ pins the tables (tests/test_repo.py)."""
-    drawn = pictures.render(name, store.PUBLISHED, style.PAGE)
-    assert {file.removesuffix(style.PAGE) for file in drawn} == studies.abouts()[name]["captions"].keys()
-    runs = store.runs_of(store.read(store.PUBLISHED, name), store.PUBLISHED)
-    assert all(any(run["date"][:10] in svg.decode() for run in runs) for svg in drawn.values())
+def test_pictures_of_the_published_rows_have_the_texts_that_somebody_has_read(name):
+    """Each picture with a caption is drawn, with the labels and numbers of pictures.txt."""
+    names = studies.abouts()[name]["captions"]
+    known = [line for line in TEXTS.read_text(encoding="utf-8").splitlines() if line.split(":")[0] in names]
+    drawn = picture_texts(name)
+    assert drawn == known and len(drawn) == len(names)
 
 
 def test_published_rows_compared_with_themselves_are_the_same_and_told_apart():
@@ -183,3 +198,7 @@ def _without(gone: set[str], folder: Path) -> None:
             if studies.has(other, "table"):
                 table = studies.load(other, "table")
                 assert all(table.block(block, data) for block in table.BLOCKS)
+
+
+if __name__ == "__main__":
+    TEXTS.write_text("".join(f"{line}\n" for name in studies.names() for line in picture_texts(name)), encoding="utf-8")

@@ -49,12 +49,14 @@ def distance(one: str, other: str, seen: np.ndarray) -> float:
     return float(np.linalg.norm(_lab(one, seen) - _lab(other, seen)))
 
 
-def test_the_distance():
+def test_the_distance_and_the_contrast():
     assert distance("#000000", "#ffffff", SEEN["all cones"]) == pytest.approx(100, abs=0.01)
     for seen in SEEN.values():
         assert distance("#ffffff", "#ffffff", seen) == 0 and seen.sum(axis=1) == pytest.approx(1, abs=1e-5)
     red, green = "#a03030", "#706000"  # far apart for most
     assert distance(red, green, SEEN["all cones"]) > 40 > 20 > distance(red, green, SEEN["deuteranopia"])
+    assert colours.contrast("#ffffff", "#000000") == pytest.approx(21)
+    assert colours.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)  # WCAG's well-known near miss
 
 
 def _on(page: str, shades: Iterable[str]) -> list[str]:

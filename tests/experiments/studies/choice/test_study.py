@@ -165,10 +165,3 @@ def test_the_autotuner_picks_the_fastest_and_times_each(fastest):
     picked, seconds = autotune({name: lambda name=name: called.append(name) for name in "abc"}, benchmark)
     assert (picked, timed) == (fastest, list("abc")) and called[-1] == fastest and seconds > 0
     assert autotune({"only": lambda: None}, benchmark=None)[0] == "only"
-
-
-def test_pictures_show_the_loss_and_how_far_predictions_are_off(rows, draw_pictures):
-    found = draw_pictures("choice", rows)
-    assert found.keys() == {"choice_regret", "choice_predicted"}
-    assert "<!-- 317 × 4608 × 3584 -->" in found["choice_regret"] and "<!-- 10% -->" in found["choice_regret"]
-    assert "<!-- CUDA: 100% off, median -->" in found["choice_predicted"]

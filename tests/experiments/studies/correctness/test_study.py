@@ -1,17 +1,15 @@
-"""`correctness`: what is checked of a kernel, what follows from an error, and what the picture and a card show."""
+"""`correctness`: what is checked of a kernel, what follows from an error, and what is published of many checks."""
 
 from __future__ import annotations
 
 import pytest
 
 from experiments.cards.submit import submit
-from experiments.publish.drawing import style
 from experiments.records import frames, store, studies, workloads
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import FULL, Request
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
 from experiments.studies.correctness import study as correctness
-from experiments.studies.correctness.row import CorrectnessRow
 from gemm_ref import Problem
 from tests.experiments.fixtures import ENVIRONMENT, H200, NoBars, checked_row, raising, right, wrong
 
@@ -78,25 +76,6 @@ def test_a_second_run_reads_what_cannot_have_changed(invoke, tmp_path, monkeypat
     assert "3 pass (3 read from earlier runs of the same kernels" in invoke(*arguments).said
     assert files == {path: path.read_bytes() for path in files}
     assert "correctness: 3 pass rows are in" in invoke(*arguments, "--fresh").said
-
-
-def test_the_picture_says_how_many_passed_and_names_what_did_not(draw_pictures, tmp_path):
-    values = {"inputs": "normal", "bound_share": 0.03}
-    rows = [
-        CorrectnessRow.about("correctness", each, Problem(33, 31, 33), **values | {"status": status})
-        for each in KERNELS
-        for status in [FAIL if each.stage == "s02_coalesced" and each.dialect == "gluon" else PASS]
-    ]
-    (svg,) = draw_pictures("correctness", rows).values()
-    for text in (
-        f"{len(rows) - 1} of {len(rows)} checks passed",
-        "the largest error is 3.0% of what is allowed",
-        "s02 coalesced, Gluon: 1 of 1 failed, such as fp32 at 33 × 31 × 33",
-    ):
-        assert f"<!-- {text}" in svg, text
-    assert svg.count(f"fill: {style.FAILED}") == 1
-    (svg,) = draw_pictures("correctness", [checked_row()], tmp_path / "no error").values()
-    assert "no error was measured" in svg
 
 
 def test_of_many_checks_that_passed_the_worst_is_published(tmp_path):

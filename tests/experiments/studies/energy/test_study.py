@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 
 import pytest
@@ -18,7 +17,7 @@ from experiments.records.request import FULL, Request
 from experiments.records.rows import BURST, FAIL, SUSTAINED
 from experiments.studies.energy import study as energy
 from gemm_ref import Problem
-from tests.experiments.fixtures import Entered, NoBars, ladder_rows, renamed, right, select_contenders
+from tests.experiments.fixtures import Entered, NoBars, right, select_contenders
 
 POOL = contenders()
 CUBLAS = next(each for each in POOL if each.stage == "cublas" and each.math == "fp32")
@@ -103,16 +102,3 @@ def test_the_seconds_that_settle_do_not_count(monkeypatch):
     loop.warm_up(["held"], lambda entry: next(calls), None)
     times, _ = rounds.interleave(["held"], lambda entry: float(next(calls)), loop.plan)
     assert list(times["held"]) == [5, 6, 7, 8]  # of batches that end with the seconds 1 to 9
-
-
-def test_inputs_are_drawn_relative_to_normal_ones_and_rungs_in_a_burst_and_held(draw_pictures):
-    """Each picture is of the largest size that it has rows of."""
-    rows = [row for row in ladder_rows((1024, 8192)) if row.stage in ("cublas", "s12_async_copy")]
-    held = renamed("energy", rows, inputs="normal", sm_mhz=1500.0, power_w=500.0, mode="sustained")
-    zeros = [dataclasses.replace(row, inputs="zeros", tflops=1.25 * row.tflops) for row in held if row.m == 8192]
-    bursts = [dataclasses.replace(row, mode="burst", power_w=None) for row in held if row.m == 1024]
-    found = draw_pictures("energy", [*held, *zeros, *bursts])
-    assert found.keys() == {"energy", "energy_rungs"}
-    assert "8192 × 8192 × 8192" in found["energy"] and "1.25" in found["energy"]
-    for text in ("1024 × 1024 × 1024", "s12", "TFLOP/s per W", "Gluon"):
-        assert text in found["energy_rungs"]

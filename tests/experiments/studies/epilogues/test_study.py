@@ -9,8 +9,6 @@ import pytest
 import torch
 
 from experiments.bench import rounds
-from experiments.publish.outcomes import outcome
-from experiments.records import store
 from experiments.records.controls import CONTROL
 from experiments.records.request import Request
 from experiments.records.rows import FAIL, PASS
@@ -18,7 +16,7 @@ from experiments.studies.epilogues import study as question
 from gemm_ref import Problem, get_stage
 from gemm_ref.dialect import BY_HAND
 from gemm_ref.epilogue import Extras, apply
-from tests.experiments.fixtures import ENVIRONMENT, NoBars, select_contenders
+from tests.experiments.fixtures import NoBars, select_contenders
 
 SLOWER = {"plain": 1.0, "bias": 1.01, "c": 1.1}  # than the plain product; others 1.05, and in turn as much again
 
@@ -80,9 +78,3 @@ def test_every_form_is_checked_and_compared_with_the_plain_product(rows):
     assert of[BY_HAND, "plain", question.FUSED].over_plain == 1.0
     (control,) = (row for row in rows if row.stage == CONTROL)
     assert (control.form, control.vs_cublas, control.verdict) == ("plain", 1.0, "SAME")
-
-
-def test_sentences_say_what_an_epilogue_costs(rows, tmp_path):
-    store.save(tmp_path, "epilogues", rows, ENVIRONMENT)
-    said = outcome("epilogues", store.read(tmp_path, "epilogues"))
-    assert "c at 40 x 48 x 64 in bf16 costs 10.0% in CUDA" in said and "110.0% in kernels of their own" in said

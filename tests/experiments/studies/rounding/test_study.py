@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 
 import pandas as pd
@@ -77,14 +76,3 @@ def test_an_instruction_with_another_bit_fails(monkeypatch):
         monkeypatch.setattr(rounding, "on_gpu", found)
         row = rounding._vectors(DOTS[0])
         assert (row.view, row.vectors, row.mismatches, row.status) == (HARDWARE, 500, mismatches, status)
-
-
-def test_the_picture_rings_what_a_gpu_lost_where_it_was_predicted(draw_pictures):
-    def row(view: str, k: int) -> RoundingRow:
-        values = {"inputs": "normal", "view": view, "rel_error": 1e-7 * k, "checksum": f"{view}{k}"}
-        return RoundingRow.about("rounding", named("s17", "bf16"), Problem(256, 256, k), **values)
-
-    (alone,) = draw_pictures("rounding", [row(PREDICTED, k) for k in (16, 64)]).values()
-    (both,) = draw_pictures("rounding", [row(HARDWARE, k) for k in (64, 256)]).values()
-    assert "<!-- s17 -->" in alone and "rings" not in alone and "rings: the GPU" in both
-    assert [len(re.findall("<use [^>]*stroke-width: 1.1", svg)) for svg in (alone, both)] == [0, 1]

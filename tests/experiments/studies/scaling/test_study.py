@@ -9,7 +9,6 @@ import torch
 
 from experiments import runner, selection
 from experiments.bench.verify import DeviceLost
-from experiments.publish.outcomes import outcome
 from experiments.records import scaling as measured
 from experiments.records import store
 from experiments.records.contenders import Contender, contenders
@@ -167,22 +166,3 @@ def test_the_model_is_within_a_tenth_of_what_was_measured(tmp_path):
     assert found["error"].abs().median() < 0.02
     without = changed(tmp_path, scaling=lambda frame: frame[~frame["way"].isin((COLLECTIVE, COPIES))])
     assert measured.models(without) == {} and measured.compared(frame, {}).empty
-
-
-def test_a_picture_is_drawn_of_a_size_that_was_divided_alone(tmp_path, draw_pictures):
-    """As one past what is grown is, if it is asked for by itself."""
-    folder = changed(tmp_path, scaling=lambda frame: frame[frame["scaling"] == STRONG])
-    svg = draw_pictures("scaling", folder=folder)
-    assert svg.keys() == {"scaling", "scaling_model"} and "the model is off by" in svg["scaling_model"]
-
-
-def test_sentences_follow_the_rows():
-    frame = store.read(store.PUBLISHED, "scaling")
-    said = outcome("scaling", frame)
-    most = frame["gpus"].max()
-    assert f"On {most} GPUs, all-gather with a product in" in said and "% overlapped of the speed" in said
-    frame.loc[frame["way"] == OVERLAPPED, "efficiency"] /= 2
-    assert outcome("scaling", frame) != said
-    ways = frame["way"].isin(layouts.WAYS).sum()
-    without_gpu = outcome("scaling", frame.assign(median_us=float("nan"), efficiency=float("nan")))
-    assert f"{ways} of {ways} ways are right" in without_gpu
