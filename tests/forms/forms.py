@@ -45,7 +45,7 @@ EPILOGUES: Mapping[str, Mapping[str, object]] = MappingProxyType(
 )
 # Sizes that are no multiples of a tile or a slice, with more slices than most tiles have stages.
 ROWS = 77
-COLUMNS = {"unit": 200, "threads": 202}  # who stores C: the TMA unit needs rows of whole vectors
+COLUMNS = {"unit": 136, "threads": 138}  # who stores C: the TMA unit needs rows of whole vectors
 DEPTHS = {"none": 264, "some": 198, "most": 131}  # in how many phases A is read: in 1, in 2 or 4, in 4 or 8
 
 
@@ -82,18 +82,26 @@ class Form(NamedTuple):
 
     @property
     def properties(self) -> list[Hashable]:
-        """What a covering array has: each tile, each epilogue, and each pair of the values of two factors.
+        """What a covering array has: each tile, each epilogue, and each pair of the values of two factors that meet.
 
-        A tile counts as its orientation, its cluster and its height. The activations are computed alike for all compute
-        types: in the twins, which take seconds to compile, they are no factor.
+        The main loop depends on the layout of B and on the compute type, and the store on the epilogue and on the size
+        of C's elements; these two groups of factors do not meet, but each meets those that both depend on. Of a tile
+        the orientation, the cluster and the height are factors. In the twins, which take seconds to compile, the
+        height is one only where the code depends on it: in Gluon's main loop, which one or two warpgroups execute. The
+        activations are computed alike for all others, so there they are no factor.
         """
-        config, epilogue = self.config, EPILOGUES[self.epilogue]
-        factors = (
-            config.is_transposed(self.math, self.layout), (config.CLUSTER_M, config.CLUSTER_K), config.BLOCK_M,
-            *self[2:7], epilogue.get("bias"), "c" in epilogue, "alpha" in epilogue, not epilogue,
-            epilogue.get("activation") if self.dialect == "cuda" else None,
+        config, epilogue, in_cuda = self.config, EPILOGUES[self.epilogue], self.dialect == "cuda"
+        both = (
+            config.is_transposed(self.math, self.layout), (config.CLUSTER_M, config.CLUSTER_K),
+            self.stores, self.phases, self.schedule,
         )  # fmt: skip
-        return [(self.dialect, each) for each in (self.tile, self.epilogue, *pairs(*factors))]
+        loop = (None if self.dialect == "triton" else config.BLOCK_M, self.math, self.layout)
+        store = (
+            config.BLOCK_M if in_cuda else None, MATHS[self.math].out_dtype.itemsize, epilogue.get("bias"),
+            "c" in epilogue, "alpha" in epilogue, not epilogue, epilogue.get("activation") if in_cuda else None,
+        )  # fmt: skip
+        factors = self.tile, self.epilogue, *pairs(*both, *loop), *pairs(*both, *store)
+        return [(self.dialect, each) for each in factors]
 
     def gemm(self):
         """The kernel, with the clusters that its schedule has."""

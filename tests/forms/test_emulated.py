@@ -50,6 +50,16 @@ class Form(NamedTuple):
         factors = config.TRANSPOSE_C, config.CLUSTER_M, *self[2:]
         return [(self.dialect, each) for each in (self.tile, *pairs(*factors))]
 
+    def multiply(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """Returns a @ b of the clusters that the schedule has; no detector finds anything."""
+        problem = Problem(len(a), b.shape[1], len(b), self.math, self.layout)
+        tiles_m, tiles_n, _ = count_tiles(self.item.config, problem)
+        clusters = (3 if self.schedule == "shared" else tiles_m * tiles_n) if self.dialect in RUNG.tiles else None
+        with ptx.watched(detectors := ptx.Detectors()):
+            c = load(self.item, clusters)(a, b)
+        assert not detectors.findings
+        return c
+
 
 def all_forms() -> list[Form]:
     forms = []
@@ -69,33 +79,32 @@ def same(c: torch.Tensor, want: torch.Tensor) -> bool:
 
 @pytest.mark.forms("form", all_forms(), lambda form: form.properties)
 def test_the_bits_are_the_models(form):
-    """Lines that parts do not hold are added in fp32, in one tile and not in its neighbours; with the NaN of SGEMM.
+    """Whole tiles have the model's bits, and shared tiles its sums in another order; wide lines are added in fp32.
 
-    The tiles are past both edges; the numbers are of one sign, so that each sum that is rounded shows. Where tiles are
-    shared, the sums of the shares are added in another order: within the error of fp32.
+    The tiles are past both edges, and K has a tail and more slices than stages. The numbers are of one sign, so that
+    each sum that is rounded shows. Lines that parts cannot represent have a product of their own, for the reference
+    GPU needs long for each k of them: K is one slice there, and two where blocks share a tile.
     """
     problem = Problem(70, COLUMNS[form.stores], 202, form.math, form.layout)
-    a, b = (x.abs() for x in make_inputs(problem))
-    a[3, 1], a[66] = INF, a[66] * torch.logspace(-30, 8, problem.k)
-    b[7, 100], b[:, 5] = NAN, b[:, 5] * 1e-33
     chain = chain_of(form.math, form.dialect)
-    want = chain.product(a, b, form.math)
-    assert not same(want, replace(chain, promote=256).product(a, b, form.math))  # what fused additions would give
-    tiles_m, tiles_n, _ = count_tiles(form.item.config, problem)
-    clusters = (3 if form.schedule == "shared" else tiles_m * tiles_n) if form.dialect in RUNG.tiles else None
-    with ptx.watched(detectors := ptx.Detectors()):
-        c = load(form.item, clusters)(a, b)
-    assert not detectors.findings
+    a, b = (x.abs() for x in make_inputs(problem))
+    c, want = form.multiply(a, b), chain.product(a, b, form.math)
+    fused = replace(chain, promote=256).product(a, b, form.math)  # what sums that stay in the tensor core would be
+    assert not torch.equal(want, fused)
+    if form.schedule == "whole":
+        assert torch.equal(c, want)
+    else:
+        assert gemm_ref.check(c, a, b, math=form.math).rel_error < 3e-7
+
+    k = 70 if form.schedule == "shared" else 20
+    a, b = (x.abs() for x in make_inputs(replace(problem, k=k)))
+    a[3, 1], a[66] = INF, a[66] * torch.logspace(-36, 8, k)  # which spans more than the parts do
+    b[7, 100], b[:, 5] = NAN, b[:, 5] * 1e-33
+    c, want = form.multiply(a, b), chain.product(a, b, form.math)
     if form.schedule == "whole":
         assert same(c, want)
-        return
-    assert same(c[[3, 66]], want[[3, 66]]) and same(c[:, [5, 100]], want[:, [5, 100]])
-    rows, columns = (
-        torch.tensor([i for i in range(size) if i not in wide])
-        for size, wide in ((problem.m, (3, 66)), (problem.n, (5, 100)))
-    )
-    a, b, c = a[rows], b[:, columns], c[rows][:, columns]
-    assert gemm_ref.check(c, a, b, math=form.math).rel_error < 3e-7
+    else:
+        assert same(c[[3, 66]], want[[3, 66]]) and same(c[:, [5, 100]], want[:, [5, 100]])
 
 
 @pytest.mark.parametrize("math", EMULATED)

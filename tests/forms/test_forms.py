@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Hashable
 from itertools import product
 
 import pytest
@@ -22,7 +23,15 @@ def test_every_form_of_s19_bit_exact(form, device):
         check_exactly(form.gemm(), form.problem, EPILOGUES[form.epilogue], device, form.layout)
 
 
-@pytest.mark.forms("which, columns", list(product(TILES, (132, 131))))
+def properties_of_s14(which: tuple[str, str], columns: int) -> list[Hashable]:
+    """What a covering array has: in CUDA each tile, and in the twins each value of its numbers."""
+    dialect, tile = which
+    config = BANKS.config(tile, dialect)
+    sides = config.BLOCK_M, config.BLOCK_N, config.BLOCK_K, config.NUM_STAGES
+    return [(dialect, each) for each in (tile if dialect == "cuda" else None, *sides, columns)]
+
+
+@pytest.mark.forms("which, columns", list(product(reversed(TILES), (132, 131))), lambda case: properties_of_s14(*case))
 def test_every_tile_of_s14_bit_exact(which, columns, device):
     """Tiles past both edges, shared tiles, and a slice of K that is not whole.
 
