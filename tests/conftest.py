@@ -140,12 +140,16 @@ def is_smoke(kernel: gemm_ref.Implementation) -> bool:
 def is_each_rung(kernel: gemm_ref.Implementation) -> bool:
     """Whether it is a rung's best variant, in any compute type (bf16 stands for fp16), or in CUDA another variant.
 
-    nvcc takes half a second for a kernel, Triton up to three. A variant is another shape, and a compute type another
-    element: not every pair of them is tried.
+    A variant is another shape, and a compute type another element: not every pair of them is tried. Triton takes up to
+    three seconds for a kernel, where nvcc takes half a second. So beside its first compute type a rung has each other
+    one in one twin alone, Triton and Gluon in turn: each rung and each dialect has each compute type.
     """
+    stage, math = kernel.stage, kernel.math
     if kernel.dialect == "cuda":
-        return is_best(kernel) or kernel.math == kernel.stage.maths[0]
-    return is_best(kernel) and kernel.math != "fp16"
+        return is_best(kernel) or math == stage.maths[0]
+    twins = [dialect for dialect in stage.dialects if dialect != "cuda"]
+    turn = list(gemm_ref.STAGES).index(stage.id) + stage.maths.index(math)
+    return is_first(kernel) or is_best(kernel) and math != "fp16" and kernel.dialect == twins[turn % len(twins)]
 
 
 SETS = {"smoke": is_smoke, "each_rung": is_each_rung, "everything": lambda _: True}

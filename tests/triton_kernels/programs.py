@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from triton_kernels.finish import activate
+
 BLOCK_N, BLOCK_K = 64, 32  # of `dot`
 
 
@@ -43,3 +45,10 @@ def promoting(a_ptr, b_ptr, c_ptr, steps, AS_FMA: tl.constexpr):
         else:
             acc += tl.dot(a, b)
     tl.store(c_ptr + at, acc)
+
+
+@triton.jit
+def activated(x_ptr, SIZE: tl.constexpr, ACTIVATION: tl.constexpr):
+    """x[SIZE] = activation(x[SIZE]), as in the epilogues of both dialects."""
+    i = tl.arange(0, SIZE)
+    tl.store(x_ptr + i, activate(tl.load(x_ptr + i), ACTIVATION))
