@@ -20,7 +20,7 @@ from experiments import runner
 from experiments.records import store, studies
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
-from experiments.records.rows import COLD, Row, TimedRow
+from experiments.records.rows import Row, TimedRow
 from gemm_ref import DIALECTS, Problem, stages_in
 
 TFLOPS = {
@@ -163,24 +163,6 @@ def _timed(contender: Contender, problem: Problem, scale: float, rng: np.random.
 def select_contenders(module: ModuleType, device: str = "cuda", **filters: Any) -> list[Contender]:
     """Who takes part in a study on a device."""
     return runner.choose(module, Request(device, **filters), contenders())
-
-
-def sweep_row(experiment, contender, problem, share, **more):
-    us = problem.flops / share / 1e9
-    values = {"median_us": us, "p20_us": us, "p80_us": us, "tflops": 1000 * share, "mode": COLD, "verdict": "SAME"}
-    values |= {"vs_cublas": share, "vs_cublas_low": share, "vs_cublas_high": share}
-    return TimedRow.about(experiment, contender, problem, **values | more)
-
-
-def sweep_rows(experiment, problems):
-    """Of every rung that takes part on tensor cores: s18 has 0.9 of cuBLAS, s20 3.6 of SGEMM, and where M is 1 half."""
-    shares = {"s18": 0.9, "s20": 3.6}
-    return [
-        sweep_row(experiment, each, Problem(*sizes, each.math), shares.get(each.stage[:3], 0.5) / (1 + (sizes[0] == 1)))
-        for each in select_contenders(studies.load(experiment, "study"))
-        if each.dialect and each.math != "fp32"
-        for sizes in problems
-    ]
 
 
 def renamed(name: str, rows: list[TimedRow], **changes: Any) -> list[TimedRow]:

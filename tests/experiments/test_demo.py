@@ -7,7 +7,6 @@ import pytest
 import gemm_ref
 from cuda_kernels import mutants, source
 from experiments import cli, demo, doctor
-from gemm_ref import ptx
 from gemm_ref.build import BuildError
 from gemm_ref.dialect import BY_HAND, DIALECTS, OTHERS
 from tests.experiments.fixtures import interrupting, raising, right, wrong
@@ -80,18 +79,6 @@ def test_each_variant_of_a_rung_has_a_line_of_what_it_asks_of_memory(run, monkey
     assert {name for name, (asked, least) in lines.items() if asked != least} == {"conflicted", "transposed"}
     assert f"CUDA {rung.find_variant('default', BY_HAND)} right" in text and text.count(" right ") == 1
     assert "CUDA swizzled WRONG" in text and text.count("WRONG") == 1
-
-
-def test_fewer_wavefronts_have_a_reason_where_one_stands_out():
-    def kernel(size, lanes, requests, ideal):
-        return (ptx.Count("written", 1, "", 1, "ld", "shared", "", "load", size, requests, lanes, ideal=ideal),)
-
-    narrow, wide, none = kernel(4, 3200, 100, 100), kernel(16, 800, 25, 70), ()
-    assert demo._why_fewer([narrow, none]) == demo._why_fewer([none]) == []
-    (said,) = demo._why_fewer([narrow, wide, none])
-    assert "wider reads" in said
-    (said,) = demo._why_fewer([narrow, kernel(4, 1600, 50, 50)])
-    assert "fewer bytes" in said
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,14 @@ Needs chromium (Debian: apt-get install chromium); elsewhere the tests are skipp
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from experiments.explore.page import TOUR, index_of, key, render
+from experiments.explore.page import TOUR, key, render
 from experiments.explore.traces import Trace, gather_traces
 from experiments.explore.traces.collection import first_modes
 from gemm_ref import DIALECTS, STAGES, Implementation
@@ -112,35 +110,14 @@ def test_every_rung_opens(page, traces, width, dark):
     assert page.run("[...document.querySelectorAll('#rungs a')].length") == len(STAGES)
 
 
-def test_a_place_without_a_variant_is_the_best_one(page):
-    items = {place_of(item): item for item in first_modes()}
-    assert any(place not in map(best, items.values()) for place in items)
-    about = {
-        place: SimpleNamespace(stage=item.stage.id, dialect=item.dialect, variant=item.variant, file="")
-        for place, item in items.items()
-    }
-    wanted = {}
-    for item in items.values():
-        rung, dialect, _ = place_of(item).split("-")
-        wanted[f"{rung}-{dialect}"] = wanted[f"{item.stage.id}-{dialect}"] = best(item)
-        wanted.setdefault(rung, best(item))  # the first dialect
-        wanted[place_of(item)] = place_of(item)
-        wanted[f"{rung}-{dialect}-nothing"] = best(item)
-    opened = page.run(f"""{json.dumps(list(wanted))}.map((place) =>
-        nearestKernel({json.dumps(index_of(about)["kernels"])}, parsePlace(place)).key)""")
-    assert dict(zip(wanted, opened, strict=True)) == wanted
-    go(page, "s04-cuda-default")
-    offered = page.run("[...document.querySelectorAll('#rungs a')].map((link) => link.hash.slice(1))")
-    assert offered == [best(item) for item in dict.fromkeys(items[wanted[place]] for place in offered)]
-    assert "s05-cuda-padded" in offered
-
-
 @pytest.mark.parametrize(
     ("place", "said", "shown"),
     [
         ("", "", "s04-cuda-default"),
         ("s13-gluon", "There is no s13 in Gluon: this is CUDA's.", "s13-cuda-default"),
         ("s13-gluon-line-1", "There is no s13 in Gluon: this is CUDA's.", "s13-cuda-default"),
+        ("s05-cuda", "", "s05-cuda-padded"),  # its best variant
+        ("s05_bank_conflict", "", "s05-cuda-padded"),
         (
             "s05-triton-conflicted",
             "There is no variant 'conflicted' of s05 in Triton: this is 'natural'.",
@@ -166,21 +143,6 @@ def test_what_is_not_there_is_said(page, place, said, shown):
     page.run("document.querySelector('.skip').click()")  # a part of the page is no kernel
     until(page, "location.hash.startsWith('#s02-cuda-default')")
     assert page.run("[now.kernel.key, document.querySelector('#instead').textContent]") == ["s02-cuda-default", ""]
-
-
-def test_lanes_that_share_words_are_told(page):
-    """Wherever a warp's lanes ask for a byte more than once; s12 reads 8 vectors, 32 words, with 32 lanes."""
-    go(page, "s12-cuda-wide")
-    asked = page.run("""now.trace.steps.filter((step) => step.space === "shared" && step.kind === "load")
-        .map((step) => {
-            const lanes = requestOf(now.trace, step, 0), [counted] = countOf(now.trace, step, 0);
-            const bytes = lanes.flatMap(({ offset }) => range(offset, step.bytes));
-            return [bytes.length, new Set(bytes).size, whyOf(step, lanes, counted)];
-        })""")
-    assert (512, 128) in {(of, different) for of, different, _ in asked}
-    for of, different, why in asked:
-        if "two words are in one bank" in why:
-            assert why.startswith("Lanes share words, and no two") == (different < of), (of, different, why)
 
 
 def test_texts_in_pictures_can_be_read(page):

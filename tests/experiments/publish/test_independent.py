@@ -130,9 +130,7 @@ def test_every_cell_of_the_first_table(page, head):
     assert [row[0] for row in table] == ["fp32", "tf32", "bf16", "fp8", "fp16x3"]
     for compute, *cells in table:
         for name, cell in zip(CLASSES, cells, strict=True):
-            rows = comparable_rows()[
-                (comparable_rows()["math"] == compute) & (comparable_rows()["shape_class"] == name)
-            ]
+            rows = rows_of(compute, name)
             own = fastest(rows)
             means = " / ".join(f"{100 * mean(own[own['dialect'] == each]['vs_cublas']):.0f}" for each in TITLES)
             assert cell.rstrip("‡") == f"**{take(rows)}** {means}%", (compute, name)
@@ -142,9 +140,7 @@ def test_every_cell_of_the_classes_in_the_findings():
     table = table_of("docs/findings.md", "| | class | problems")
     assert len(table) == len(ITEM_BYTES) * len(CLASSES)
     for compute, name, count, taken, *cells in table:
-        rows = comparable_rows()[
-            (comparable_rows()["math"] == compute) & (comparable_rows()["shape_class"] == name.rstrip("‡"))
-        ]
+        rows = rows_of(compute, name.rstrip("‡"))
         assert int(count) == len(rows[SIZES].drop_duplicates()) and taken == take(rows)
         for dialect, cell in zip(TITLES, cells, strict=True):
             own = fastest(rows[rows["dialect"] == dialect])
@@ -166,9 +162,7 @@ def test_the_sentence_says_what_the_rule_gives():
         first, *others = re.findall(r"take ([A-Z]\w+|cuBLAS SGEMM)|(?:\(|, )([A-Z]\w+|cuBLAS SGEMM) in ([^;,)]*)", part)
         exceptions = {each: title for _, title, named in others for each in re.findall(r"\w+", named) if each != "and"}
         for compute in ITEM_BYTES:
-            rows = comparable_rows()[
-                (comparable_rows()["math"] == compute) & (comparable_rows()["shape_class"] == name)
-            ]
+            rows = rows_of(compute, name)
             assert exceptions.get(compute, first[0]) == take(rows), (name, compute)
 
 

@@ -1,4 +1,4 @@
-"""README in its languages: the same numbers, code, commands and links; short; and what it shows is what happens."""
+"""README in its languages: the same numbers, code, commands and links, and what it shows is what happens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ FILES = {"en": ROOT / "README.md", "zh": ROOT / "README.zh-CN.md"}
 TEXTS = {language: path.read_text(encoding="utf-8") for language, path in FILES.items()}
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 BOTH = pytest.mark.parametrize("language", LANGUAGES)
-LINES, FIRST = 110 + len(STAGES), 40  # at most in all, and until the picture ends
 
 
 def alike(part):
@@ -63,19 +62,6 @@ def test_both_have_the_same_blocks_tables_code_and_links():
         alike(part)
     alike(lambda text: re.findall(r"^#+(?= )", text, re.MULTILINE))
     alike(lambda text: set(re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))))
-
-
-@BOTH
-def test_it_is_short_and_question_answer_and_picture_come_first(language):
-    lines = TEXTS[language].splitlines()
-    assert len(lines) <= LINES
-    question = next(place for place, line in enumerate(lines) if line.startswith("**"))
-    answer = lines.index(f"<!-- answer.{language}:end -->")
-    picture = next(place for place, line in enumerate(lines) if "ladder_vs_cublas.png" in line)
-    assert re.search(r"^\*\*[^*]+[?？]\*\*", "\n".join(lines[question:]))
-    assert question < answer < picture < FIRST
-    others = {path.name for path in FILES.values()} - {FILES[language].name}
-    assert all(f"({name})" in "\n".join(lines[:4]) for name in others)
 
 
 @BOTH

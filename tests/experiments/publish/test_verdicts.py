@@ -55,12 +55,6 @@ def test_an_ablation_gives_each_change_alone_and_all(tmp_path):
     assert worth[2].startswith("1.023 (") and worth[3].startswith("all three: 1.125 (")
 
 
-def test_an_ablation_says_what_was_not_measured(tmp_path):
-    store.save(tmp_path, "ladder", [row for row in ladder_rows((4096,)) if row.variant != "one_set"], ENVIRONMENT)
-    missing = [line.count("not measured") for line in blocks.block("ablation", tmp_path).splitlines()[2:7]]
-    assert missing == [0, 0, 2, 0, 1]
-
-
 def test_rows_of_two_runs_give_no_verdict(tmp_path):
     store.save(tmp_path, "ladder", ladder_rows((4096,)), ENVIRONMENT)
     again = [row for row in ladder_rows((4096,)) if row.stage == "s04_shared_tile"]
@@ -83,12 +77,6 @@ def test_a_table_marks_a_problem_whose_control_failed(tmp_path, verdict):
     store.save(tmp_path, "ladder", with_control(ladder_rows((4096,)), {4096: verdict}), ENVIRONMENT)
     text = blocks.block("ladder", tmp_path)
     assert (f"M = N = K = 4096{MARK} in fp32" in text) == (LEGEND in text) == (verdict == UNSURE)
-
-
-def test_a_plot_marks_that_size_alone(draw_pictures):
-    rows = [dataclasses.replace(row, experiment="squares") for row in ladder_rows((512, 1024, 2048))]
-    for svg in draw_pictures("squares", with_control(rows, {512: SAME, 1024: UNSURE, 2048: SAME})).values():
-        assert f"1024{MARK}" in svg and LEGEND in svg and f"512{MARK}" not in svg and f"2048{MARK}" not in svg
 
 
 def test_nothing_is_claimed_of_a_published_problem_whose_control_failed():

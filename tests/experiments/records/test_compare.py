@@ -64,9 +64,6 @@ def test_each_row_has_its_verdict(folders):
     assert {change.verdict for change in found.changes if change.name.startswith("cublas")} == {SAME}
     (found,) = compare.compare(old, new, margin=0.2)
     assert verdicts(found) == {"cuda": {SAME}, "triton": {SAME}, "gluon": {SAME}}
-
-
-def test_wide_intervals_are_unsure(folders):
     (found,) = compare.compare(*folders(rows(), rows(width=0.1, cuda=1.05)))
     assert verdicts(found) == {"cuda": {UNSURE}, "triton": {SAME}, "gluon": {SAME}}
 

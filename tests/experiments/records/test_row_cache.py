@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,30 +165,6 @@ def test_the_newest_are_kept(monkeypatch):
     many = [(Problem(1, 1, k), "normal") for k in range(8)]
     measure(parts=many)
     assert measure(parts=many)[0] == many[:3]
-
-
-MANY = 6
-
-
-def _write(folder, root, parts):
-    cache._ROOT, build.CACHE = root, folder
-    for part in parts:
-        measure(parts=[part])
-
-
-def test_two_processes_at_a_time(house):
-    """Each replaces the file whole: one may lose what the other wrote, and none reads a part of it."""
-    parts = [[(Problem(process, 1, k), "normal") for k in range(MANY)] for process in range(2)]
-    context = multiprocessing.get_context("fork")  # new ones would import for seconds
-    processes = [context.Process(target=_write, args=(build.CACHE, house, mine)) for mine in parts]
-    for process in processes:
-        process.start()
-    path = build.CACHE / "cached" / "example-s04-shared-tile-cuda"
-    while any(process.is_alive() for process in processes):
-        if path.exists():
-            json.loads(path.read_bytes().partition(b"\n")[2])
-    assert [process.exitcode for process in processes] == [0, 0]
-    assert len(measure(parts=[*parts[0], *parts[1]])[0]) <= MANY  # what was written last has at least all of its own
 
 
 def test_a_cache_that_cannot_be_written_loses_no_row(monkeypatch):

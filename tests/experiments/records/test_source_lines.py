@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import astuple
-from pathlib import Path
 
 import pytest
 
-import gemm_ref
 from experiments.records.source_lines import Code, count, file_of, kernel_file, lines_of, shared_files
 
 CPP = r"""// a comment with "quotes" and 'one
@@ -66,28 +63,15 @@ def test_a_line_counts_if_a_token_begins_or_continues_on_it(text, suffix, expect
     assert count("", suffix) == count("\n \n", suffix) == Code(0, 0)
 
 
-KERNELS = [(stage.id, dialect) for stage in gemm_ref.STAGES.values() for dialect in stage.dialects]
-
-
-@functools.cache
-def _counted(path: Path) -> Code:
-    return count(path.read_text(encoding="utf-8"), path.suffix)
-
-
-def test_what_a_kernel_shares_is_code_of_kernels_and_counted_file_by_file():
-    hosts = {"launch.cuh", "registry.cuh", "__init__.py", "launcher.py", "without_gpu.py", "descriptors.py"}
-    for kernel in KERNELS[::4]:
-        shared = shared_files(*kernel)
-        assert not hosts & {path.name for path in shared} and file_of(*kernel) not in shared
-        expected = []
-        for paths in ([file_of(*kernel)], shared):
-            code = [astuple(_counted(path)) for path in paths]
-            expected += [sum(numbers) for numbers in zip((0, 0), *code, strict=True)]
-        assert astuple(lines_of(*kernel)) == tuple(expected)
-
-
 def test_files_are_followed_through_those_that_they_use():
     names = {path.name for path in shared_files("s18", "cuda")}
+    assert not {"launch.cuh", "registry.cuh"} & names  # which start a kernel, and are no part of it
+    own, *shared = (
+        count(path.read_text(encoding="utf-8"), path.suffix)
+        for path in (file_of("s18", "cuda"), *shared_files("s18", "cuda"))
+    )
+    totals = sum(code.lines for code in shared), sum(code.tokens for code in shared)
+    assert astuple(lines_of("s18", "cuda")) == (*astuple(own), *totals)
     assert {"epilogue.cuh", "tensor_tile.cuh", "wgmma.cuh", "tma.cuh", "mbarrier.cuh"} <= names  # tma by tensor_tile
     assert [path.name for path in shared_files("s12", "gluon")] == ["layouts.py", "tile_io.py"]
     assert shared_files("s04", "cuda") == shared_files("s04", "triton") == []

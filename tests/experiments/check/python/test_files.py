@@ -119,14 +119,6 @@ def test_a_member_of_a_project_of_which_not_all_is_there(tmp_path):
     assert (sys.path, sys.meta_path) == before[:2] and not {"tiles", "project.ops"} & (set(sys.modules) - before[2])
 
 
-def test_one_kernel_in_two_files_is_quoted_from_the_one_that_is_checked(tmp_path):
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        path = tmp_path / name / f"{name}.py"
-        path.write_text(GLUON, encoding="utf-8")
-        assert {line.file for line in check_file(path, ("33x35x39",)).lines} == {path.name}
-
-
 # A tuner of somebody's own, which times by itself, and a kernel that is launched as it was compiled before.
 OWN_TUNER = TUNED.replace("@triton.autotune(", "@tuned(").replace(
     "\n@tuned(",

@@ -4,44 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.check.faults import FaultKind
 from experiments.check.messages import Note, Why
 from tests.experiments.check.helpers import codes, values
 from tests.experiments.check.python.sources import GLUON, TRITON, TUNED, Case, report
-
-# Products of several pairs, whose addresses are in tensors; B is read through a view that turns it.
-GROUPED = """
-import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def kernel(a_ptrs, b_ptr, c_ptrs, M, N, K, stride_bn, stride_bk, BLOCK: tl.constexpr):
-    a_ptr = tl.load(a_ptrs).to(tl.pointer_type(tl.float32))
-    c_ptr = tl.load(c_ptrs).to(tl.pointer_type(tl.float32))
-    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
-    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    acc = tl.zeros((BLOCK, BLOCK), tl.float32)
-    for k in range(0, K):
-        a = tl.load(a_ptr + row * K + k, mask=row < M, other=0.0)
-        acc += a * tl.load(b_ptr + k * stride_bk + col * stride_bn, mask=col < N, other=0.0)
-    tl.store(c_ptr + row * N + col, acc, mask=(row < M) & (col < N))
-
-
-def products(group_A, group_B):
-    made = []
-    for A, B in zip(group_A, group_B):
-        (M, K), N = A.shape, B.shape[1]
-        C = torch.empty((M, N), device="cuda")
-        lists = (torch.tensor([x.data_ptr()], device="cuda") for x in (A, C))
-        turned = B.t()
-        pointers = next(lists), turned, next(lists)
-        kernel[triton.cdiv(M, 32), triton.cdiv(N, 32)](*pointers, M, N, K, *turned.stride(), BLOCK=32)
-        made.append(C)
-    return made
-"""
-
 
 SCALED = (
     GLUON.replace("BLOCK: gl.constexpr", "alpha, beta, d_ptr, BLOCK: gl.constexpr")
@@ -160,14 +125,6 @@ def test_what_is_not_asked_for_is_wrong(tmp_path, case):
     assert not found.sound
     assert reason in codes(found.why) if reason else Why.MULTIPLIED not in codes(found.why), found.why
     assert reason is not Why.MULTIPLIED or values(found.why, reason) == {"factor": 2}
-
-
-def test_addresses_in_tensors_and_views(tmp_path):
-    found = report(tmp_path, GROUPED, counted=True)
-    assert found.sound and found.how == "products(group_A=[A], group_B=[B])"
-    assert {line.array for line in found.lines} >= {"A", "B", "C"}
-    (fault,) = report(tmp_path, GROUPED.replace("K + k, mask=row < M", "K + k + 1, mask=row < M")).faults
-    assert fault.kind is FaultKind.OUT_OF_BOUNDS and " of A (" in fault.text
 
 
 def test_a_configuration_is_chosen_by_its_constants(tmp_path):
