@@ -30,20 +30,11 @@ def total(n: int, above: int = 0) -> int:
     return mine if n == 0 else total(n - 1, mine) ^ mine
 
 
-def odd(n: int) -> int:
-    return 0 if n == 0 else even(n - 1) + 1
-
-
-def even(n: int) -> int:
-    return 1 if n == 0 else odd(n - 1)
-
-
 WANT = {
     "call": lambda i: 3 * i + 2,
     "call_of_some": lambda i: 3 * i + 1 if i % 3 == 0 else -7,
     "recursion": lambda i: fibonacci(i % 12),
     "recursion_with_locals": lambda i: total(i % 10),
-    "recursion_of_two": lambda i: odd(i % 6),
     "pointers": lambda i: (3, 5)[i % 2] * i + 1,
     "virtuals": lambda i: 1,
     "allocates": lambda i: i,
