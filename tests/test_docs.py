@@ -55,22 +55,6 @@ def test_every_published_picture_is_shown_or_linked():
     assert not pictures - shown, "no page of docs/ shows or links them"
 
 
-@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
-def test_a_page_opens_with_its_summary(page):
-    """A title, then what one learns here in at most three lines, the answer first."""
-    title, blank, *rest = page.read_text(encoding="utf-8").splitlines()
-    summary = rest[: rest.index("")]
-    assert title.startswith("# ") and not blank
-    assert 1 <= len(summary) <= 3 and re.match(r"[\w`'(]", summary[0]), f"{page.name} opens with {summary}"
-
-
-def test_the_glossary_is_in_order():
-    terms = re.findall(
-        r"^- \*\*([^*]+)\*\*: ", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert terms == sorted(terms, key=lambda term: re.sub(r"\W", "", term.lower()))
-
-
 def test_every_command_is_in_the_list():
     commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     listed = re.findall(r"^\| `([a-z]+)[ `]", text_of(ROOT / "docs" / "commands.md"), re.MULTILINE)

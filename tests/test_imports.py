@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 from tests import imports
 
@@ -28,16 +27,3 @@ def test_no_folder_holds_more_than_one_can_take_in():
     assert {
         folder: count for folder, count in folders.items() if count > MOST_FILES and folder not in RUNGS + OTHERS
     } == {}
-
-
-def test_circles_and_upward_imports_are_seen(tmp_path: Path):
-    for name, text in {
-        "gemm_ref/launch.py": "def run():\n    from gemm_ref.ptx import program\n",
-        "gemm_ref/ptx/program.py": "from gemm_ref.ptx.core.machine import Machine\n",
-        "gemm_ref/ptx/core/machine.py": "if TYPE_CHECKING:\n    from gemm_ref.launch import Launch\n",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    files = imports.house(tmp_path).values()
-    assert imports.circles(files) == [["gemm_ref.launch", "gemm_ref.ptx.core.machine", "gemm_ref.ptx.program"]]
-    assert imports.upward(files) == [("gemm_ref.launch", "gemm_ref.ptx.program")]

@@ -12,8 +12,7 @@ import pytest
 from experiments.publish.compilers import compiler_findings
 from gemm_ref import DIALECTS, STAGES
 from gemm_ref.dialect import COMPLETE
-from tests import size, words
-from tests.imports import PACKAGES, ROOT
+from tests.imports import ROOT
 
 READMES = ("README.md", "README.zh-CN.md")
 HEADER = ("Idea:", "Changed:", "Tile/threads:", "Cost:", "Requires:")
@@ -128,22 +127,3 @@ def test_a_citation_names_this_version_and_licence():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
     assert f"version: {project['version']}" in citation and f"license: {project['license']}" in citation
     assert all((ROOT / name).exists() for name in project["license-files"])
-
-
-SILENCED = re.compile(r"#\s*(?:noqa|type:\s*ignore).*")
-SAYS_WHY = re.compile(r"#[ ]noqa: [A-Z]+\d+ \(.+\)|#[ ]type: ignore\[[a-z-]+\]  # .+")
-
-
-def test_what_silences_a_check_names_it_and_says_why():
-    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
-        for silenced in SILENCED.findall(path.read_text(encoding="utf-8")):
-            assert SAYS_WHY.fullmatch(silenced), f"{path}: {silenced}: `noqa: X1 (why)` or `type: ignore[x]  # why`"
-
-
-def test_banned_words_and_rooms_are_found():
-    assert [words.banned(name) for name in ("_told", "askedBytes", "whole_rows", "told_apart", "latched")] == [
-        *("told", "asked", "whole", "told", "")
-    ]
-    assert [size.room_of(path) for path in ("gemm_ref/ptx/core/lanes.py", "gemm_ref/rung.py", "pyproject.toml")] == [
-        *("gemm_ref/ptx", "gemm_ref without ptx, sass, clock", "")
-    ]

@@ -93,20 +93,6 @@ WORK: mov.u32 %r1, 6; st.global.u32 [%rd1], %r1; ret; END:"""
     assert result(late) == [4] * 9 + [6] * 55
 
 
-def test_a_producer_arrives_and_a_consumer_waits_at_named_barriers():
-    # warp 1 is behind in the program, so only the barrier keeps warp 0 from reading first
-    code = """.shared .align 4 .b8 room[4]; mov.u32 %r9, room; setp.ge.u32 %p1, %r0, 32; @%p1 bra PRODUCE;
-barrier.sync 3, 64; ld.shared.u32 %r1, [%r9]; bra END;
-PRODUCE: mov.u32 %r3, 41; st.shared.u32 [%r9], %r3; bar.arrive 3, 64; END: bar.sync 0;"""
-    assert result(code) == [41] * 32 + [0] * 32
-
-
-def test_warps_meet_at_barriers_of_their_own():
-    code = """shr.u32 %r2, %r0, 5; setp.eq.u32 %p1, %r2, 1; @%p1 bra OTHER; bar.sync 1, 32; mov.u32 %r1, 1; bra END;
-OTHER: bar.sync 2, 32; mov.u32 %r1, 2; END:"""
-    assert result(code) == [1] * 32 + [2] * 32
-
-
 def test_the_lanes_of_a_warp_wait_for_each_other_from_different_places():
     code = """.shared .align 4 .b8 room[8]; mov.u32 %r9, room; setp.ge.u32 %p1, %r0, 16; @%p1 bra OTHER;
 bar.warp.sync 0xffffffff; ld.shared.u32 %r1, [%r9]; bra END;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable
 
@@ -12,12 +11,11 @@ import torch
 
 from gemm_ref import ptx
 from gemm_ref.launch import cdiv
+from gemm_ref.ptx.units.tensor_core import multiply_add
 from gemm_ref.sass import tools
 from gemm_ref.sass.listing import parse
 from gemm_ref.toolchain import run_nvcc
 from tests.ptx.harness import HEADER, kernel_text, run_kernel
-from tests.ptx.ieee import decode, encode
-from tests.ptx.plain_sums import hopper
 
 SHAPES = {"m16n16k16": (16, 16, 16), "m32n8k16": (32, 8, 16), "m8n32k16": (8, 32, 16), "m16n16k8": (16, 16, 8)}
 SHAPES |= {"m8n8k4": (8, 8, 4)}
@@ -96,18 +94,13 @@ def exactly(kinds: tuple[str, str], a: torch.Tensor, b: torch.Tensor, c: torch.T
     return (a @ b + c).to(DTYPES[kinds[1]]).double()
 
 
-def by_hopper(kinds: tuple[str, str], *matrices: torch.Tensor) -> torch.Tensor:
-    """Element by element, from the numbers' codes."""
-    kind, to = kinds
+def as_a_tensor_core(kinds: tuple[str, str], *matrices: torch.Tensor) -> torch.Tensor:
+    """tests/ptx/units/test_tensor_core.py compares its sums with an H200's."""
     a, b, c = (
-        [[encode(x, each) for x in row] for row in matrix.tolist()]
-        for matrix, each in zip(matrices, (kind, kind, to), strict=True)
+        matrix.numpy().astype(np.float16 if "f16" == kind else np.float32)[None]
+        for matrix, kind in zip(matrices, ("f32", "f32", kinds[1]), strict=True)
     )
-    sums = [
-        [hopper("wmma", row, column, c[i][j], (kind, kind, to)) for j, column in enumerate(zip(*b, strict=True))]
-        for i, row in enumerate(a)
-    ]
-    return torch.tensor([[decode(code, to) for code in row] for row in sums], dtype=torch.float64)
+    return torch.from_numpy(multiply_add("wmma", a, b.transpose(0, 2, 1), (kinds[0], kinds[0]), c)[0]).double()
 
 
 def product(
@@ -175,34 +168,8 @@ def test_sums_are_a_tensor_cores(shape, kind, to):
         cut = (rng.standard_normal(sizes) * 2.0 ** rng.integers(-8, 8, sizes)).astype(np.float32).view(np.uint32)
         return (cut & np.uint32(0xFFFFE000)).view(np.float32)  # numbers of tf32; memory holds them as its type has them
 
-    got, want, *_ = product(shape, kind, to, LAYOUTS[0], "global", numbers, by_hopper)
+    got, want, *_ = product(shape, kind, to, LAYOUTS[0], "global", numbers, as_a_tensor_core)
     assert torch.equal(got, want)
-
-
-# Of each register of an fp16 fragment in a row-major A or column-major B, the first row, and the first k, of its block:
-# the order in which ptxas stores all registers of a load (LDSM.x4 R4, then STG of R4, R5, R6, R7, R4, R5, ...).
-BLOCKS = {
-    ("a", "m16n16k16"): [(0, 0), (8, 0), (0, 8), (8, 8)],
-    ("b", "m16n16k16"): [(0, 0), (0, 8), (8, 0), (8, 8)],
-    ("a", "m32n8k16"): [(0, 0), (8, 0), (0, 8), (8, 8), (16, 0), (24, 0), (16, 8), (24, 8)],
-    ("b", "m32n8k16"): [(0, 0), (0, 8)],
-}
-
-
-@pytest.mark.parametrize("which, shape", BLOCKS)
-def test_an_fp16_fragment_fills_its_eight_registers(which, shape):
-    memory, out = torch.arange(32 * 16, dtype=torch.int16), torch.zeros(8 * 32, 2, dtype=torch.int16)
-    layout = "row" if which == "a" else "col"
-    stores = " ".join(f"st.global.b32 [%rd1+{128 * i}], %a{i};" for i in range(8))
-    body = f""".reg .b64 %rd<9>; .reg .b32 %a<9>, %r<2>; mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 4;
-ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; add.u64 %rd1, %rd1, %rd2;
-wmma.load.{which}.sync.aligned.{layout}.{shape}.global.f16 {registers("a", 8)}, [%rd0], 16; {stores}"""
-    run_kernel(body, [memory, out])
-    blocks, found = BLOCKS[which, shape], out.view(8, 32, 2)
-    for i, lane in itertools.product(range(8), range(32)):
-        row, k = blocks[i % len(blocks)]
-        first = 16 * (row + lane // 4) + k + 2 * (lane % 4)
-        assert found[i, lane].tolist() == [first, first + 1]
 
 
 # --- what ptxas makes of them --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What Triton compiles of `tl.dot` where no rung has it: mma.sync and wgmma in every type, swizzles, specialised warps.
+"""What Triton compiles of `tl.dot` where no rung has it: mma.sync in every type, narrow swizzles, specialised warps.
 
 Gluon's own pipelines and warp specialisation are in the rungs s17 and s18.
 """
@@ -20,8 +20,6 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tests.triton_kernels.programs import BLOCK_K, BLOCK_N, dot
 from triton_kernels import launcher
-
-VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 
 def operands(m: int, n: int, k: int, dtype: torch.dtype, to: torch.dtype = torch.float32) -> tuple[torch.Tensor, ...]:
@@ -77,55 +75,32 @@ def described_dot(
     c.store([row, col], acc)
 
 
-def launch(kernel, matrices, blocks: tuple[int, int, int], warps=4, observers=(), padding="zero", **constants):
-    """Runs over the tiles of C, on tensors or on descriptors of them; returns the compiled kernel."""
+def launch(matrices, blocks: tuple[int, int, int], padding="zero", **constants):
+    """Runs over the tiles of C, on descriptors of the matrices; returns the compiled kernel."""
     (m, k), n, (block_m, block_n, block_k) = matrices[0].shape, matrices[1].shape[1], blocks
-    given = matrices
-    if kernel is described_dot:
-        shapes = [block_m, block_k], [block_k, block_n], [block_m, block_n]
-        given = [TensorDescriptor.from_tensor(*each, padding) for each in zip(matrices, shapes, strict=True)]
+    shapes = [block_m, block_k], [block_k, block_n], [block_m, block_n]
+    given = [TensorDescriptor.from_tensor(*each, padding) for each in zip(matrices, shapes, strict=True)]
     constants |= {"BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k}
-    shape = Launch((cdiv(n, block_n), cdiv(m, block_m), 1), (32 * warps, 1, 1))
-    prepared = launcher.Prepared(kernel, shape, ("A", "B", "C"), (m, n, k), lambda *_: given, **constants)
-    with ptx.watched(*observers):
-        return prepared(*matrices)
-
-
-@pytest.mark.parametrize("dtype, warps", [(torch.float32, 4), (torch.bfloat16, 8)], ids=str)
-def test_dot_of_pointers(dtype, warps):
-    *matrices, product = operands(150, 80, 200, dtype)
-    options = {"PRECISION": "tf32", "num_stages": 3}
-    compiled = launch(dot, matrices, (128, 64, 64), warps, [detectors := ptx.Detectors()], **options)
-    # Between cp.async and wgmma Triton 3.6 has no fence of proxies, which the PTX manual asks for; 3.9 has one.
-    assert all("fence.proxy.async" in str(finding) for finding in detectors.findings)
-    assert detectors.findings == () or VERSION < (3, 9)
-    assert "wgmma.mma_async" in compiled.asm["ptx"] and torch.equal(matrices[2], product)
-
-
-@pytest.mark.parametrize("dtype, warps", [(dtype, 8 if dtype == torch.float32 else 4) for dtype in NAMES.values()])
-def test_dot_of_descriptors(dtype, warps):
-    *matrices, product = operands(150, 80, 208, dtype)
-    observers = [detectors := ptx.Detectors()]
-    text = launch(described_dot, matrices, (128, 64, 64), warps, observers, num_stages=3).asm["ptx"]
-    assert detectors.findings == ()
-    assert "cp.async.bulk.tensor.2d" in text and "wgmma.mma_async" in text and torch.equal(matrices[2], product)
+    shape = Launch((cdiv(n, block_n), cdiv(m, block_m), 1), (128, 1, 1))
+    prepared = launcher.Prepared(described_dot, shape, ("A", "B", "C"), (m, n, k), lambda *_: given, **constants)
+    return prepared(*matrices)
 
 
 @pytest.mark.parametrize("blocks, swizzles", [((64, 16, 16), (1, 1)), ((64, 32, 32), (2, 2)), ((64, 128, 32), (2, 3))])
 def test_narrow_tiles_take_the_other_swizzles(blocks, swizzles):
     *matrices, product = operands(70, 72, 80, torch.bfloat16)
-    compiled = launch(described_dot, matrices, blocks, num_stages=2)
+    compiled = launch(matrices, blocks, num_stages=2)
     assert tuple(about["swizzle"] for about in compiled.metadata.tensordesc_meta[:2]) == swizzles
     assert "wgmma" in compiled.asm["ptx"] and torch.equal(matrices[2], product)
 
 
 def test_warps_that_triton_specialises_itself():
     *matrices, product = operands(150, 80, 328, torch.bfloat16)
-    compiled = launch(described_dot, matrices, (64, 64, 64), SPECIALIZED=True, num_stages=3)
+    compiled = launch(matrices, (64, 64, 64), SPECIALIZED=True, num_stages=3)
     assert "setmaxnreg" in compiled.asm["ptx"] and torch.equal(matrices[2], product)
 
 
 def test_a_descriptor_that_the_reference_gpu_cannot_follow():
     *matrices, _ = operands(64, 64, 64, torch.float32)
     with pytest.raises(ValueError, match="descriptor of A pads"):
-        launch(described_dot, matrices, (64, 64, 32), padding="nan")
+        launch(matrices, (64, 64, 32), padding="nan")

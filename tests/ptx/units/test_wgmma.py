@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
 
 from gemm_ref import ptx
+from gemm_ref.ptx.units.tensor_core import multiply_add
 from tests.ptx.harness import run_kernel
-from tests.ptx.plain_sums import hopper
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "tf32": torch.float32, "e4m3": torch.float8_e4m3fn}
 DTYPES |= {"e5m2": torch.float8_e5m2, "s8": torch.int8, "u8": torch.uint8}
@@ -232,14 +230,13 @@ def test_sums_are_a_tensor_cores(kind, signs):
     generator, depth = torch.Generator().manual_seed(3), 32 // DTYPES[kind].itemsize
     a, b = (torch.randn(rows, depth, generator=generator).to(DTYPES[kind]) for rows in (64, 8))
     body = once(f"{kind}.{kind}", 8, *PLAIN, tail_of(kind, signs=signs))
-    found = computed(body, image_of(a, b), 4).numpy().view(np.uint32)
-    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[a.element_size()]
-    mask = (1 << 8 * a.element_size()) - 1
-    a, b = (
-        [[code & mask for code in row] for row in part.view(bits).tolist()] for part in (a, -b if "-1" in signs else b)
+    found = computed(body, image_of(a, b), 4)
+    x, y = (
+        (part.view(torch.int32) & ~0x1FFF).view(torch.float32) if kind == "tf32" else part.float() for part in (a, b)
     )
-    for row, column in itertools.product(range(0, 64, 7), range(8)):
-        assert found[row, column] == hopper("wgmma", a[row], b[column], 0, (kind, kind, "f32"))
+    y = -y if "-1" in signs else y
+    sums = multiply_add("wgmma", x[None].numpy(), y[None].numpy(), (kind, kind), np.zeros((1, 64, 8), np.float32))
+    np.testing.assert_array_equal(found.numpy().view(np.uint32), sums[0].view(np.uint32))
 
 
 # --- when ----------------------------------------------------------------------------------------------------
