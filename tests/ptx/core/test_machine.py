@@ -74,6 +74,10 @@ mov.u64 %rd2, 12345; @%p2 st.global.u32 [%rd2], %r0; @!%p2 add.u32 %r1, %r1, 3; 
     assert result(code) == [3] * 20 + [99] * 44
 
 
+def test_a_clock_counts_instructions():
+    assert result("mov.u32 %r2, %clock; mov.u32 %r3, 0; mov.u32 %r1, %clock; sub.u32 %r1, %r1, %r2;") == [2] * 64
+
+
 # --- barriers ------------------------------------------------------------------------------------------------
 
 

@@ -61,7 +61,7 @@ def hand_on(fault: int) -> list[tuple[str, int, int]]:
     return [(finding.kind, finding.line, finding.other_line) for finding in detectors.findings]
 
 
-@pytest.mark.parametrize("fault", [0, 6])
+@pytest.mark.parametrize("fault", [0, 6, 7, 8])
 @pytest.mark.parametrize("batch", [32, 96], ids=["a machine per block", "one machine"])
 def test_a_block_passes_on_what_it_was_told(fault, batch, monkeypatch):
     monkeypatch.setattr("gemm_ref.ptx.program.BATCH_LANES", batch)
