@@ -137,8 +137,13 @@ def is_smoke(kernel: gemm_ref.Implementation) -> bool:
     return is_first(kernel) and kernel.stage is next(rung for rung in rungs if way(rung) == way(kernel.stage))
 
 
+def has_each_compute_type(kernel: gemm_ref.Implementation) -> bool:
+    """Whether it is a rung's best variant, in any compute type (in the twins bf16 stands for fp16)."""
+    return is_best(kernel) and (kernel.dialect == "cuda" or kernel.math != "fp16")
+
+
 def is_each_rung(kernel: gemm_ref.Implementation) -> bool:
-    """Whether it is a rung's best variant, in any compute type (bf16 stands for fp16), or in CUDA another variant.
+    """Whether it is a rung's best variant, in CUDA in any compute type, or another variant in the first one.
 
     A variant is another shape, and a compute type another element: not every pair of them is tried. Triton takes up to
     three seconds for a kernel, where nvcc takes half a second. So beside its first compute type a rung has each other
@@ -149,10 +154,15 @@ def is_each_rung(kernel: gemm_ref.Implementation) -> bool:
         return is_best(kernel) or math == stage.maths[0]
     twins = [dialect for dialect in stage.dialects if dialect != "cuda"]
     turn = list(gemm_ref.STAGES).index(stage.id) + stage.maths.index(math)
-    return is_first(kernel) or is_best(kernel) and math != "fp16" and kernel.dialect == twins[turn % len(twins)]
+    return is_first(kernel) or (has_each_compute_type(kernel) and kernel.dialect == twins[turn % len(twins)])
 
 
-SETS = {"smoke": is_smoke, "each_rung": is_each_rung, "everything": lambda _: True}
+SETS = {
+    "smoke": is_smoke,
+    "each_rung": is_each_rung,
+    "each_compute_type": has_each_compute_type,
+    "everything": lambda _: True,
+}
 
 
 @pytest.fixture(params=_ALL, ids=str, scope="session")  # so that all tests of a kernel come one after the other

@@ -45,10 +45,18 @@ class Form(NamedTuple):
 
     @property
     def properties(self) -> list:
-        """Each tile, and each pair of the values of two factors, of which a tile is two."""
-        config = self.item.config
-        factors = config.TRANSPOSE_C, config.CLUSTER_M, *self[2:]
-        return [(self.dialect, each) for each in (self.tile, *pairs(*factors))]
+        """Each tile, and each pair of the values of two factors, of which a tile is two.
+
+        In the twins, which take seconds to compile, the compute type and the layout of B are no such pair: to what
+        depends on the layout, the compute type is the number of parts, and that is a bound of its loops.
+        """
+        config, math = self.item.config, self.math
+        others = config.TRANSPOSE_C, config.CLUSTER_M, self.stores, self.schedule
+        factors = pairs(*others, self.layout) + pairs(*others, math)
+        return [
+            (self.dialect, each)
+            for each in (self.tile, *factors, (math, self.layout if self.dialect == "cuda" else None))
+        ]
 
     def multiply(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         """Returns a @ b of the clusters that the schedule has; no detector finds anything."""
