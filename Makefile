@@ -4,6 +4,8 @@ TORCH ?= torch==2.13.0
 STAGE ?=
 PRESET ?= default
 VENV := .venv
+# Where no bytecode is written, each process compiles all modules again, and pytest all tests: five seconds each time.
+unexport PYTHONDONTWRITEBYTECODE
 # One process per core; a library that starts threads of its own would compete with the others.
 PYTEST = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal
 
@@ -89,7 +91,7 @@ clean-cache: ## remove compiled kernels and all that is computed once, for every
 # wheels only where the machine has no CUDA toolkit. `ready` is written last, so a set-up that broke off is taken up
 # again.
 INSTALL := $(VENV)/bin/python -W ignore -m pip install --no-compile --quiet --disable-pip-version-check
-IMPORT := 2>/dev/null PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -c
+IMPORT := 2>/dev/null $(VENV)/bin/python -c
 $(VENV)/ready: pyproject.toml
 	@echo "setting up $(VENV): once, a minute or two"
 	python3 -m venv --without-pip $(VENV)

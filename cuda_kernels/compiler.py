@@ -1,7 +1,8 @@
 """Compiles to PTX as nvcc does, in about half the time, and nothing twice.
 
 For each kernel nvcc preprocesses 50,000 lines of headers and its compiler parses them, most of which no rung uses: here
-CUDA's headers are preprocessed and trimmed once. What the compiler makes of the same text again is read from the cache.
+CUDA's headers are preprocessed and trimmed once. What the compiler makes of the same text again, or why it refuses it,
+is read from the cache.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 import subprocess
 import tempfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,8 +25,9 @@ from gemm_ref.toolchain import find_toolkit, nvcc_command
 FOLDER = Path(__file__).resolve().parent
 INCLUDE = FOLDER / "include"
 _IMPLICIT = '-include "cuda_runtime.h"'  # nvcc puts it into its preprocessor's command
-_BYTES = "latin-1"  # one character for each byte, whatever the headers' encoding is
-_MARKER = r'^# \d+ "([^"<][^"]*)"'  # the file that the next lines come from
+BYTES = "latin-1"  # one character for each byte, whatever the headers' encoding is
+MARKER = r'^# \d+ "([^"<][^"]*)"'  # the file that the next lines come from
+_REFUSAL = re.compile(r"\(\d+\): error|:\d+:\d+: error")  # of the text; the compiler may also have been killed
 _OWN_CODE = tuple((FOLDER / name).read_text(encoding="utf-8") for name in ("compiler.py", "trim.py"))
 
 
@@ -40,27 +42,48 @@ def compile_to_ptx(source: Path, flags: Sequence[str]) -> tuple[str, str] | None
         return None
     text = _with_trimmed_headers(steps, source, flags) or _preprocess(steps, steps.preprocess)
     # Folders change, so in what is compiled the files that lines come from have numbers for names.
-    names = list(dict.fromkeys(re.findall(_MARKER, text, re.M)))
+    names = list(dict.fromkeys(re.findall(MARKER, text, re.M)))
     numbers = {name: str(number) for number, name in enumerate(names)}
-    text = re.sub(_MARKER, lambda match: match[0].replace(match[1], f"/file/{numbers[match[1]]}"), text, flags=re.M)
-    names = [name.encode(_BYTES).decode(errors="replace") for name in names]
+    text = re.sub(MARKER, lambda match: match[0].replace(match[1], f"/file/{numbers[match[1]]}"), text, flags=re.M)
+    names = [name.encode(BYTES).decode(errors="replace") for name in names]
     command = re.sub(r"tmpxft_\w+-", "", steps.compile.replace(str(source.parent), ""))
     key = digest(text, command, version_of(str(find_toolkit() / "bin" / "nvcc")))
 
     def compiled() -> bytes:
-        steps.preprocessed.write_text(text, encoding=_BYTES)
-        try:
-            output = _run(steps, steps.compile)
-        except BuildError as error:
-            raise BuildError(_with_names(str(error), names)) from None
+        steps.preprocessed.write_text(text, encoding=BYTES)
+        output = run_step(steps.compile, steps.environment)
         return zlib.compress(json.dumps((steps.target.read_text(encoding="utf-8"), output)).encode())
 
-    path = cached(CACHE / f"{source.stem}-{key}.ptx.zlib", compiled)
-    ptx, output = json.loads(zlib.decompress(path.read_bytes()))
-    return _with_names(ptx, [os.path.join(os.getcwd(), name) for name in names]), _with_names(output, names)
+    ptx, output = json.loads(zlib.decompress(read_compiled(f"{source.stem}-{key}.ptx.zlib", compiled, names)))
+    return with_names(ptx, [os.path.join(os.getcwd(), name) for name in names]), with_names(output, names)
 
 
-def _with_names(text: str, names: Sequence[str]) -> str:
+def read_compiled(name: str, compile_: Callable[[], bytes], names: Sequence[str]) -> bytes:
+    """Returns what `compile_` makes, from the cache if it has it; a text that the compiler refuses is refused again.
+
+    names: of the files /file/0 and so on in the compiler's output. Raises BuildError with it.
+    """
+    path = CACHE / name
+    refusal = path.with_suffix(".refusal")
+
+    def compiled() -> bytes:
+        try:
+            return compile_()
+        except BuildError as error:
+            if _REFUSAL.search(str(error)):
+                keep(refusal, str(error))
+            raise
+
+    try:
+        if refusal.exists():
+            raise BuildError(refusal.read_text(encoding="utf-8"))
+        return cached(path, compiled).read_bytes()
+    except BuildError as error:
+        raise BuildError(with_names(str(error), names)) from None
+
+
+def with_names(text: str, names: Sequence[str]) -> str:
+    """Returns the text with the names of the files /file/0, /file/1 and so on."""
     return re.sub(r"/file/(\d+)", lambda match: names[int(match[1])], text)
 
 
@@ -98,15 +121,23 @@ class _Steps(NamedTuple):
 def _steps(source: Path, flags: Sequence[str]) -> _Steps | None:
     """Returns nvcc's own steps, with all their files beside the source; None if they are not the known ones."""
     target = source.with_suffix(".ptx")
-    environment = os.environ | {"TMPDIR": str(source.parent)}
-    command = nvcc_command([*flags, "--dryrun", "-ptx", str(source), "-o", str(target)])
-    plan = subprocess.run(command, capture_output=True, text=True, env=environment, check=False).stderr
-    lines = [line.removeprefix("#$ ") for line in plan.splitlines() if line.startswith("#$ ")]
-    settings = dict(re.findall(r"^(\w+)= *(.*?) *$", "\n".join(lines), re.M))
-    commands = [line for line in lines if not re.match(r"\w+=", line)]
+    commands, environment = plan([*flags, "-ptx", str(source), "-o", str(target)], source.parent)
     if len(commands) < 2 or _IMPLICIT not in commands[0] or "cicc" not in commands[1]:
         return None
-    return _Steps(commands[0], " && ".join(commands[1:]), environment | settings, target)
+    return _Steps(commands[0], " && ".join(commands[1:]), environment, target)
+
+
+def plan(arguments: Sequence[str], folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Returns the shell commands that nvcc would run with these arguments, and their environment.
+
+    folder: where they put temporary files.
+    """
+    environment = os.environ | {"TMPDIR": str(folder)}
+    command = nvcc_command([*arguments, "--dryrun"])
+    printed = subprocess.run(command, capture_output=True, text=True, env=environment, check=False).stderr
+    lines = [line.removeprefix("#$ ") for line in printed.splitlines() if line.startswith("#$ ")]
+    settings = dict(re.findall(r"^(\w+)= *(.*?) *$", "\n".join(lines), re.M))
+    return [line for line in lines if not re.match(r"\w+=", line)], environment | settings
 
 
 class _Headers(NamedTuple):
@@ -134,9 +165,9 @@ def _trimmed_headers(rungs: tuple[Path, ...], flags: tuple[str, ...]) -> _Header
             own = _preprocess(steps, f"{_preprocess_without_headers(steps, path.with_suffix('.h'))} -I{INCLUDE}")
             text, left_out = trim(whole, words(own))
             keep(path.with_suffix(".names"), "\n".join(sorted(left_out)))
-            return text.encode(_BYTES)
+            return text.encode(BYTES)
 
-        text = cached(path, trimmed).read_text(encoding=_BYTES)
+        text = cached(path, trimmed).read_text(encoding=BYTES)
     names = path.with_suffix(".names").read_text(encoding="utf-8")
     return _Headers(text, path.with_suffix(".h"), frozenset(names.split()))
 
@@ -168,14 +199,14 @@ def _preprocess_without_headers(steps: _Steps, macros: Path) -> str:
 
 def _preprocess(steps: _Steps, command: str) -> str:
     """Returns what the preprocessor writes. Raises BuildError with its output if it fails."""
-    _run(steps, command)
-    return steps.preprocessed.read_text(encoding=_BYTES)
+    run_step(command, steps.environment)
+    return steps.preprocessed.read_text(encoding=BYTES)
 
 
-def _run(steps: _Steps, command: str) -> str:
-    """Returns the output of one of the steps. Raises BuildError with it if the step fails."""
+def run_step(command: str, environment: Mapping[str, str]) -> str:
+    """Returns the output of one of nvcc's commands. Raises BuildError with it if the command fails."""
     done = subprocess.run(
-        command, shell=True, capture_output=True, text=True, errors="replace", env=steps.environment, check=False
+        command, shell=True, capture_output=True, text=True, errors="replace", env=environment, check=False
     )
     if done.returncode:
         raise BuildError(f"nvcc failed:\n{done.stdout}{done.stderr}")

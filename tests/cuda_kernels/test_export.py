@@ -34,12 +34,11 @@ def properties(item: Implementation) -> tuple[tuple[str, ...], str, str]:
 
 
 @pytest.mark.forms("item", EXPORTED, properties)
-def test_an_export_compiles(item, tmp_path):
+def test_an_export_compiles(item):
     """Its main too, which nvcc reads before it makes PTX of the kernels; neither is optimised, for time."""
-    file = tmp_path / "exported.cu"
-    file.write_text(text(item), encoding="utf-8")
-    assert '#include "' not in file.read_text(encoding="utf-8")
-    run_nvcc([*STRICT, "-Xcicc", "-O0", "-arch=compute_90a", "-ptx", str(file), "-o", str(tmp_path / "out.ptx")])
+    exported = text(item)
+    assert '#include "' not in exported
+    source.compile_ptx(exported, "exported.cu", flags=(*STRICT, "-Xcicc", "-O0"))
 
 
 def test_an_export_has_all_maps_of_a_matrix():

@@ -9,8 +9,8 @@ import pytest
 
 from cuda_kernels import compiler, source
 from gemm_ref import get_stage
-from gemm_ref.build import BuildError
-from gemm_ref.toolchain import run_nvcc
+from gemm_ref.build import CACHE, BuildError, cached, digest, version_of
+from gemm_ref.toolchain import find_toolkit, run_nvcc
 
 # One of each kind of values: sizes alone, the layout of a slice, two kernels, tiles, math modes, epilogues, parts. The
 # exports have all rungs, and tests/test_repo.py what registry.cuh says of them.
@@ -23,8 +23,15 @@ def test_nvcc_makes_the_same_of_a_file_as_it_is_stored(number, tmp_path):
     stage = get_stage(f"s{number:02}")
     file, target = source.FOLDER / f"{stage.id}.cu", tmp_path / "out.ptx"
     flags = (*source.FLAGS, "-Werror", "all-warnings", "-arch=compute_90a")
-    run_nvcc([*flags, "-ptx", str(file), "-o", str(target)])
-    assert _without_folders(target.read_text(encoding="utf-8")) == _without_folders(source.ptx(source.choose(stage)))
+
+    def compiled() -> str:
+        run_nvcc([*flags, "-ptx", str(file), "-o", str(target)])
+        return _without_folders(target.read_text(encoding="utf-8"))
+
+    texts = [path.read_text(encoding="utf-8") for path in (file, *sorted(source.INCLUDE.glob("*.cuh")))]
+    key = digest(*texts, *flags, version_of(str(find_toolkit() / "bin" / "nvcc")))
+    stored = cached(CACHE / f"{stage.id}-as-stored-{key}.ptx", compiled).read_text(encoding="utf-8")
+    assert stored == _without_folders(source.ptx(source.choose(stage)))
 
 
 def _without_folders(text: str) -> str:
@@ -66,6 +73,6 @@ def test_a_text_is_compiled_once_wherever_it_is(monkeypatch):
         return source.compile_ptx(text, "own.cu")[0]
 
     first = compiled("/tmp/a.cu")
-    run = compiler._run
-    monkeypatch.setattr(compiler, "_run", lambda steps, step: _never() if step == steps.compile else run(steps, step))
+    run = compiler.run_step
+    monkeypatch.setattr(compiler, "run_step", lambda step, *more: run(step, *more) if " -E " in step else _never())
     assert compiled("/tmp/b.cu") == first.replace("/tmp/a.cu", "/tmp/b.cu") != first

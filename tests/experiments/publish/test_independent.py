@@ -116,6 +116,11 @@ def take(rows: pd.DataFrame) -> str:
     return TITLES[min(able, key=lines)]
 
 
+@functools.cache
+def take_in(compute: str, name: str) -> str:
+    return take(rows_of(compute, name))
+
+
 def table_of(page: str, head: str) -> list[list[str]]:
     """The cells of the table whose head begins so."""
     lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
@@ -130,10 +135,9 @@ def test_every_cell_of_the_first_table(page, head):
     assert [row[0] for row in table] == ["fp32", "tf32", "bf16", "fp8", "fp16x3"]
     for compute, *cells in table:
         for name, cell in zip(CLASSES, cells, strict=True):
-            rows = rows_of(compute, name)
-            own = fastest(rows)
+            own = fastest(rows_of(compute, name))
             means = " / ".join(f"{100 * mean(own[own['dialect'] == each]['vs_cublas']):.0f}" for each in TITLES)
-            assert cell.rstrip("‡") == f"**{take(rows)}** {means}%", (compute, name)
+            assert cell.rstrip("‡") == f"**{take_in(compute, name)}** {means}%", (compute, name)
 
 
 def test_every_cell_of_the_classes_in_the_findings():
@@ -141,7 +145,7 @@ def test_every_cell_of_the_classes_in_the_findings():
     assert len(table) == len(ITEM_BYTES) * len(CLASSES)
     for compute, name, count, taken, *cells in table:
         rows = rows_of(compute, name.rstrip("‡"))
-        assert int(count) == len(rows[SIZES].drop_duplicates()) and taken == take(rows)
+        assert int(count) == len(rows[SIZES].drop_duplicates()) and taken == take_in(compute, name.rstrip("‡"))
         for dialect, cell in zip(TITLES, cells, strict=True):
             own = fastest(rows[rows["dialect"] == dialect])
             shares, worst = own["vs_cublas"], own["vs_cublas"].idxmin()
@@ -162,8 +166,7 @@ def test_the_sentence_says_what_the_rule_gives():
         first, *others = re.findall(r"take ([A-Z]\w+|cuBLAS SGEMM)|(?:\(|, )([A-Z]\w+|cuBLAS SGEMM) in ([^;,)]*)", part)
         exceptions = {each: title for _, title, named in others for each in re.findall(r"\w+", named) if each != "and"}
         for compute in ITEM_BYTES:
-            rows = rows_of(compute, name)
-            assert exceptions.get(compute, first[0]) == take(rows), (name, compute)
+            assert exceptions.get(compute, first[0]) == take_in(compute, name), (name, compute)
 
 
 def at_4096(study: str, compute: str, layout: str = "") -> pd.DataFrame:

@@ -21,15 +21,16 @@ import torch
 from experiments.check.cuda import syntax
 from experiments.check.cuda.compile import Unit, compile_with_repairs
 from experiments.check.cuda.host_code import calls
+from experiments.check.cuda.host_code.compiled import compile_object
 from experiments.check.cuda.launch import as_axes
 from experiments.check.cuda.parameters import MATRICES, MIN_SIZE, PLACES, SIZES, is_square_size, roles_of
 from experiments.records.request import UsageError
 from gemm_ref import ptx
-from gemm_ref.build import CACHE, BuildError, cached, digest, find_cxx
+from gemm_ref.build import CACHE, BuildError, cached, digest, find_cxx, version_of
 from gemm_ref.compute import ELEMENTS, TMA_TF32
 from gemm_ref.inputs import LINE
 from gemm_ref.launch import Launch
-from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, find_toolkit, run_nvcc
+from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, find_toolkit
 
 PLACE = 40  # A, B and C are at 1, 2 and 3 << PLACE, what the program allocates is at other multiples
 _SOURCE = Path(__file__).resolve().parent / "recorder.cpp"
@@ -111,10 +112,9 @@ def build(unit: Unit, ways: Sequence[calls.HostCall], rewrite: Callable[[str], s
         before = "" if unit.rewrite is str else _DECLARATIONS
         source.write_text(unit.compose(before=before, after=calls.dispatcher(texts)), encoding="utf-8")
         arch = f"compute_{architecture(REFERENCE_CAPABILITY)}"
-        kept = ["-keep", "--keep-dir", str(folder), "-gencode", f"arch={arch},code={arch}"]
-        host = ["-Dmain=checked_main", "-Xcompiler", "-O1,-w"]
+        host = ["-Dmain=checked_main", "-Xcompiler", "-O1,-w", "-gencode", f"arch={arch},code={arch}"]
         flags = [flag for flag in unit.arguments() if flag != "-O3"]  # nvcc's default, which would override -O1
-        return run_nvcc([*flags, *host, *kept, "-c", str(source), "-o", str(made)])
+        return compile_object(source, [*flags, *host])
 
     unit.rewrite = rewrite
     try:
@@ -133,15 +133,22 @@ def build(unit: Unit, ways: Sequence[calls.HostCall], rewrite: Callable[[str], s
 def _link(made: Path, program: Path) -> None:
     """Links with the stand-in runtime; functions that are still undefined do nothing. Raises BuildError."""
     recorder = _compiled_recorder()
-    command = [find_cxx(), str(made), str(recorder), "-o", str(program), "-Wl,--no-demangle", "-lpthread", "-ldl"]
-    try:
-        _run(command)
-    except BuildError as error:
-        undefined = sorted(set(_UNDEFINED.findall(str(error))))
-        others = made.with_name("others.cpp")
-        text = 'extern "C" long other_{0}() asm("{1}"); long other_{0}() {{ return 0; }}\n'
-        others.write_text("".join(text.format(*each) for each in enumerate(undefined)), encoding="utf-8")
-        _run([*command, str(others)])
+
+    def linked() -> bytes:
+        command = [find_cxx(), str(made), str(recorder), "-o", str(program), "-Wl,--no-demangle", "-lpthread", "-ldl"]
+        try:
+            _run(command)
+        except BuildError as error:
+            undefined = sorted(set(_UNDEFINED.findall(str(error))))
+            others = made.with_name("others.cpp")
+            text = 'extern "C" long other_{0}() asm("{1}"); long other_{0}() {{ return 0; }}\n'
+            others.write_text("".join(text.format(*each) for each in enumerate(undefined)), encoding="utf-8")
+            _run([*command, str(others)])
+        return program.read_bytes()
+
+    key = digest(made.read_bytes(), recorder.read_bytes(), version_of(find_cxx()))
+    program.write_bytes(cached(CACHE / f"program-{key}", linked).read_bytes())
+    program.chmod(0o755)
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from experiments.check import cost
 from experiments.check.messages import Note
 from experiments.check.report import Report
+from gemm_ref.build import CACHE, digest, write_whole
 from tests.experiments.check.helpers import check_file, values
 
 TRITON = """
@@ -68,10 +68,13 @@ TUNED = TRITON.replace(
 ).replace(", BLOCK_M=block, BLOCK_N=block)", ")")
 
 
-def report(folder: Path, text: str, sizes=("33x35x39",), counted: bool = False, **options) -> Report:
-    """The report on a text; without the cost of its kernel, which takes half of the time, unless it is `counted`."""
-    path = folder / "kernel.py"
-    path.write_text(text, encoding="utf-8")
+def report(text: str, sizes=("33x35x39",), counted: bool = False, **options) -> Report:
+    """The report on a text; without the cost of its kernel, which takes half of the time, unless it is `counted`.
+
+    The file is where it was in earlier runs, since what Triton has compiled is cached by file.
+    """
+    path = CACHE / "checked-by-tests" / digest(text) / "kernel.py"
+    write_whole(path, text)
     with pytest.MonkeyPatch.context() as patch:
         if not counted:
             patch.setattr(cost, "count", lambda subject, problem, quote: ([], [], ""))
@@ -87,9 +90,9 @@ class Case(NamedTuple):
     notes: dict[Note, dict[str, object]] = {}
     options: dict = {}
 
-    def check(self, folder: Path) -> None:
+    def check(self) -> None:
         """Fails unless the report says just this."""
-        found = report(folder, self.text, **self.options)
+        found = report(self.text, **self.options)
         assert found.sound and found.headline.startswith(self.headline), (found.headline, found.why, found.faults)
         assert self.how in ("", found.how), found.how
         for code, expected in self.notes.items():

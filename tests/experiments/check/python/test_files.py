@@ -53,8 +53,8 @@ plt.show()
 )
 
 
-def test_a_file_that_is_a_script_is_checked_as_it_lies(tmp_path):
-    found = report(tmp_path, SCRIPT)
+def test_a_file_that_is_a_script_is_checked_as_it_lies():
+    found = report(SCRIPT)
     assert found.sound, found
     assert found.assumed == "B stored as N x K"
     assert values(found.notes, Note.ELEMENTS_FROM_TEXT) == {"elements": "fp16"}
@@ -64,14 +64,14 @@ def test_a_file_that_is_a_script_is_checked_as_it_lies(tmp_path):
     assert "it launches kernel" in left_out and "NameError" not in left_out
 
 
-def test_the_line_of_the_file_that_refuses_a_size(tmp_path):
+def test_the_line_of_the_file_that_refuses_a_size():
     with pytest.raises(UsageError, match=r"kernel.py:\d+: `assert x.shape\[0\] % 3 == 0` stops product"):
-        report(tmp_path, SCRIPT, sizes=("32x35x39",))
+        report(SCRIPT, sizes=("32x35x39",))
 
 
-def test_what_torch_and_triton_say_of_the_gpu_is_the_models(tmp_path):
+def test_what_torch_and_triton_say_of_the_gpu_is_the_models():
     text = SCRIPT.replace("arch == 90", "arch == 80").replace("is_cuda and", "is_cuda and PROGRAMS == 108 and")
-    assert report(tmp_path, text, like="sm_80").sound
+    assert report(text, like="sm_80").sound
     assert not torch.cuda.is_available() or torch.cuda.get_device_name() != "NVIDIA A100-SXM4-80GB"
 
 
@@ -244,8 +244,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_ways_to_launch(tmp_path, case):
-    CASES[case].check(tmp_path)
+def test_ways_to_launch(case):
+    CASES[case].check()
 
 
 @pytest.mark.parametrize(
@@ -253,5 +253,5 @@ def test_ways_to_launch(tmp_path, case):
     [DESCRIBED.replace("[start, to]", "[start, to + 4]"), LAUNCHED.replace("row * ldc", "row * stride_am")],
     ids=["a descriptor", "a kernel of a demo"],
 )
-def test_what_is_wrong_however_it_is_launched(tmp_path, text):
-    assert not report(tmp_path, text, sizes=("32x36x40",)).sound
+def test_what_is_wrong_however_it_is_launched(text):
+    assert not report(text, sizes=("32x36x40",)).sound

@@ -114,26 +114,26 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_a_function_takes_is_found(tmp_path, case):
-    CASES[case].check(tmp_path)
+def test_what_a_function_takes_is_found(case):
+    CASES[case].check()
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_not_asked_for_is_wrong(tmp_path, case):
+def test_what_is_not_asked_for_is_wrong(case):
     text, reason = WRONG[case]
-    found = report(tmp_path, text)
+    found = report(text)
     assert not found.sound
     assert reason in codes(found.why) if reason else Why.MULTIPLIED not in codes(found.why), found.why
     assert reason is not Why.MULTIPLIED or values(found.why, reason) == {"factor": 2}
 
 
-def test_a_configuration_is_chosen_by_its_constants(tmp_path):
-    wide, first = (report(tmp_path, TUNED, counted=True, define=x) for x in (("BLOCK_M=64",), ()))
+def test_a_configuration_is_chosen_by_its_constants():
+    wide, first = (report(TUNED, counted=True, define=x) for x in (("BLOCK_M=64",), ()))
     assert wide.sound and wide.code[0].shared_bytes > first.code[0].shared_bytes
 
 
-def test_a_tile_that_is_the_whole_matrix(tmp_path):
-    found = report(tmp_path, TRITON.replace("BLOCK_M=block, BLOCK_N=block", "BLOCK_M=M, BLOCK_N=N"), sizes=())
+def test_a_tile_that_is_the_whole_matrix():
+    found = report(TRITON.replace("BLOCK_M=block, BLOCK_N=block", "BLOCK_M=M, BLOCK_N=N"), sizes=())
     assert found.sound and Note.TILE_IS_MATRIX in codes(found.notes)
     assert {verdict.problem for verdict in found.verdicts} >= {"64x64x64"} and {x.n for x in found.verdicts} <= {
         *range(65)

@@ -17,8 +17,8 @@ tma = pytest.importorskip("triton.experimental.gluon.language.nvidia.hopper").tm
 
 
 @pytest.mark.parametrize("text", [TRITON, GLUON, TUNED], ids=["triton", "gluon", "autotuned"])
-def test_a_sound_kernel(tmp_path, text):
-    found = report(tmp_path, text, counted=True)
+def test_a_sound_kernel(text):
+    found = report(text, counted=True)
     assert found.sound, found
     assert {line.array for line in found.lines if line.space == "global"} == {"A", "B", "C"}
     assert all(line.quote for line in found.lines)
@@ -34,44 +34,44 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_fault_is_named_with_its_line(tmp_path, case):
+def test_a_fault_is_named_with_its_line(case):
     text, kind, quote = WRONG[case]
-    (fault,) = report(tmp_path, text).faults
+    (fault,) = report(text).faults
     assert fault.kind is kind and fault.quote.startswith(quote)
 
 
-def test_a_dropped_tail(tmp_path):
-    found = report(tmp_path, TRITON.replace("range(0, K, BLOCK_K)", "range(0, K - BLOCK_K + 1, BLOCK_K)"))
+def test_a_dropped_tail():
+    found = report(TRITON.replace("range(0, K, BLOCK_K)", "range(0, K - BLOCK_K + 1, BLOCK_K)"))
     assert values(found.why, Why.K_TAIL_DROPPED) == {"step": 32, "missing": 7, "depth": 39}
 
 
-def test_a_sum_that_is_added_to_c_is_told_where_whole_sizes_are_too_large_for_detectors(tmp_path, monkeypatch):
+def test_a_sum_that_is_added_to_c_is_told_where_whole_sizes_are_too_large_for_detectors(monkeypatch):
     monkeypatch.setattr(checker, "MAX_DETECTED", 100)
     added = "acc + tl.load(c_ptr + row * N + col, mask=(row < M) & (col < N)), mask"
-    found = report(tmp_path, TRITON.replace("+ col, acc, mask", f"+ col, {added}"), sizes=())
+    found = report(TRITON.replace("+ col, acc, mask", f"+ col, {added}"), sizes=())
     assert Why.NEEDS_ZEROED_C in codes(found.why)
 
 
-def test_it_is_judged_by_the_arithmetic_that_is_meant(tmp_path):
+def test_it_is_judged_by_the_arithmetic_that_is_meant():
     """Triton rounds fp32 operands unless it is told not to."""
-    assert report(tmp_path, TRITON, math="tf32").sound
+    assert report(TRITON, math="tf32").sound
     text = TRITON.replace(', input_precision="ieee"', "")
-    found = report(tmp_path, text)
+    found = report(text)
     assert found.sound and Note.REDUCED_BY_TRITON in codes(found.notes)
-    assert Note.REDUCED_BY_TRITON not in codes(report(tmp_path, text, math="fp32").notes)
+    assert Note.REDUCED_BY_TRITON not in codes(report(text, math="fp32").notes)
 
 
-def test_the_driver_is_left_as_it_was(tmp_path):
+def test_the_driver_is_left_as_it_was():
     before = triton.JITFunction.run, triton.runtime.autotuner.Autotuner.run, triton.runtime.driver._active
-    report(tmp_path, TRITON)
+    report(TRITON)
     assert (triton.JITFunction.run, triton.runtime.autotuner.Autotuner.run, triton.runtime.driver._active) == before
 
 
-def test_where_the_compiler_stops(tmp_path):
+def test_where_the_compiler_stops():
     text = TRITON.replace("acc = tl.zeros", "odd = tl.arange(0, 33)\n    acc = tl.zeros")
     line = 1 + text[: text.index("odd")].count("\n")
     with pytest.raises(UsageError, match=rf"kernel.py:{line}: `odd = tl.arange\(0, 33\)` does not compile: arange's"):
-        report(tmp_path, text)
+        report(text)
 
 
 def test_a_name_that_gluon_has_no_more():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import tempfile
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +12,7 @@ import torch
 
 from cuda_kernels import ceilings
 from cuda_kernels.ceilings import MicroKernel
-from cuda_kernels.source import FLAGS
+from cuda_kernels.source import FLAGS, compile_ptx
 from experiments.bench import datasheets
 from experiments.bench.verify import CheckResult
 from experiments.records.contenders import contenders
@@ -24,10 +23,10 @@ from experiments.studies.roofs import study as roofs
 from experiments.studies.roofs.probes import PROBES, Machine
 from experiments.studies.roofs.roofline import requested_intensity
 from gemm_ref import Problem, ptx
-from gemm_ref.build import BuildError
+from gemm_ref.build import CACHE, BuildError, cached, digest, version_of
 from gemm_ref.launch import Launch
 from gemm_ref.sass import tools
-from gemm_ref.toolchain import architecture, assemble, run_nvcc
+from gemm_ref.toolchain import assemble, find_toolkit
 from tests.experiments.fixtures import H200, NoBars, changed, needs_study
 
 SMALL = Machine("cpu", multiprocessors=2, l2_bytes=1 << 20, memory_bytes=1 << 20)
@@ -42,10 +41,8 @@ needs_gpu = pytest.mark.gpu
 @functools.cache
 def ptx_of(kernel: MicroKernel, capability: tuple[int, int] = (9, 0)) -> str:
     """What nvcc makes of a micro-kernel."""
-    with tempfile.TemporaryDirectory() as folder:
-        out, file = Path(folder) / "out.ptx", str(ceilings.FOLDER / f"{kernel.file}.cu")
-        run_nvcc([*FLAGS, *kernel.defines, "-ptx", f"-arch=compute_{architecture(capability)}", file, "-o", str(out)])
-        return out.read_text(encoding="utf-8")
+    text = (ceilings.FOLDER / f"{kernel.file}.cu").read_text(encoding="utf-8")
+    return compile_ptx(text, f"{kernel.file}.cu", capability, (*FLAGS, *kernel.defines))[0]
 
 
 def on_reference_gpu(kernel: MicroKernel, data, out, iterations: int, blocks: int) -> None:
@@ -85,7 +82,10 @@ def test_micro_kernels_are_right_on_the_gpu(name):
 
 @functools.cache
 def sass_of(name: str, capability: tuple[int, int] = (9, 0)) -> str:
-    return tools.disassemble(assemble(ptx_of(PROBES[name].kernel, capability), capability))
+    text = ptx_of(PROBES[name].kernel, capability)
+    key = digest(text, capability, version_of(str(find_toolkit() / "bin" / "nvcc")))
+    path = cached(CACHE / f"{name}-{key}.sass", lambda: tools.disassemble(assemble(text, capability)))
+    return path.read_text(encoding="utf-8")
 
 
 def loop_with(opcode: str, sass: str) -> list[str]:
