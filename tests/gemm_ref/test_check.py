@@ -169,11 +169,6 @@ def test_report_says_what_where_and_which_tile():
     assert "rows 33..33 and columns 64..64 of 70 x 65" in text
 
 
-def test_report_counts_what_was_never_written():
-    with pytest.raises(WrongResult, match="65 of them were never written"):
-        checked_run(misses_the_last_row, *make_inputs(SIZES))
-
-
 @pytest.mark.parametrize(("offset", "side"), [(-1, "before"), (SIZES.m * SIZES.n, "after")])
 def test_guard_bands_see_writes_around_c(offset, side):
     def spills(a, b, out=None):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -318,10 +317,3 @@ def test_a_plan_keeps_no_matrix(gemm, stage):
     del a, b, out
     gc.collect()
     assert [x() for x in kept] == [None] * 3
-
-
-def test_several_threads_share_a_plan(gemm):
-    operands = [matrices(64, 64, 64, seed=seed) for seed in range(4)] * 50
-    with ThreadPoolExecutor(4) as pool:
-        results = pool.map(lambda pair: gemm(*pair), operands)
-    assert all(torch.equal(c, a @ b) for c, (a, b) in zip(results, operands, strict=True))

@@ -49,43 +49,6 @@ def test_a_barrier_or_wait_of_triton_is_needed(stage, dialect):
     assert outcome.status == REPORTED and outcome.by != "check", "in lockstep the result is right"
 
 
-CUDA = """\
-__global__ void kernel(const float* A, float* C, int M, int N, int K) {
-    __shared__ float a_smem[8];  // not a_smem[9] here, nor row < M
-    const int row = blockIdx.x * 8 + threadIdx.x;
-    for (int k = 0; k < K; ++k) a_smem[threadIdx.x] = row < M ? A[row * K + k] : 0.0f;
-    __syncthreads();
-    if (row >= M) return;
-    wait_for_copies<0>();
-    store_slice(k);
-    C[row] = load(&A[min(row + m, M - 1)], N - col - n);
-}
-extern "C" int launch() { const int row = A[0]; }
-"""
-
-
-def _changes(found) -> list[tuple[str, int, str, str]]:
-    return [(m.kind, m.line, m.source[m.start : m.end], m.put) for m in found]
-
-
-def test_the_rules_for_cuda():
-    assert _changes(cuda_mutants("kernel.cu", CUDA)) == [
-        (INDEX, 3, "blockIdx.x", "(blockIdx.x + 1)"),
-        (INDEX, 3, "blockIdx.x * 8 + threadIdx.x", "(blockIdx.x * 8 + threadIdx.x) + 1"),
-        (INDEX, 4, "threadIdx.x", "threadIdx.x + 1"),
-        (BOUND, 4, "row < M", "true"),
-        (INDEX, 4, "row * K + k", "row * K + k + 1"),
-        (BARRIER, 5, "__syncthreads();", ";"),
-        (BOUND, 6, "row >= M", "false"),
-        (WAIT, 7, "wait_for_copies<0>();", ";"),
-        (INDEX, 8, "k", "k + 1"),
-        (INDEX, 9, "row", "row + 1"),
-        (BOUND, 9, "min(row + m, M - 1)", "(row + m)"),
-        (INDEX, 9, "min(row + m, M - 1)", "min(row + m, M - 1) + 1"),
-        (BOUND, 9, "N - col - n", "VECTOR"),
-    ]
-
-
 CALLS = {  # and not where they are defined
     BARRIER: r"(?:__sync(?:threads|warp)|cluster_(?:sync_relaxed|arrive_relaxed|wait)|\bbar_(?:sync|arrive)"
     r"|\bmbarrier_arrive\w*|free_slice)\([^;{]*\);",

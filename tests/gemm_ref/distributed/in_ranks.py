@@ -60,12 +60,6 @@ def fail(rank, say):
     dist.all_reduce(torch.zeros(1))
 
 
-def be_killed(rank, say):
-    if dist.get_rank() == rank:
-        os.kill(os.getpid(), 9)
-    dist.all_reduce(torch.zeros(1))
-
-
 def be_silent(rank, say):
     """One rank never comes to a collective."""
     say(os.getpid())

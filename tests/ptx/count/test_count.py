@@ -103,12 +103,6 @@ def test_every_wavefront_serves_one_word_of_a_bank(request):
     }
 
 
-def test_the_lanes_of_a_bank_are_served_one_after_the_other():
-    words = 4 * np.array([0, 1, 32, 32, 64, 33] + [0] * 26)
-    served = turns(words, LANE < 6, 4, pairs=True)
-    assert [wavefront for _, _, wavefront in served] == [0, 0, 1, 1, 2, 1]
-
-
 # --- a kernel's counts ---------------------------------------------------------------------------------------
 
 COPY = """.reg .b64 %a<9>; .reg .b32 %r<9>; .reg .f32 %f<9>; .shared .align 16 .b8 tile[4096];
@@ -149,13 +143,6 @@ def test_each_access_is_counted_with_its_line_and_array():
     assert found["global store"].sectors == 24
     assert found["flop"].flop == 2 * 192 and found["flop"].requests == 6
     assert found["once load"].sectors == found["once store"].sectors == 24
-
-
-def test_counts_grow_with_the_blocks():
-    one, many = count_copy(1), count_copy(5)
-    for name in one:
-        assert many[name].sectors == 5 * one[name].sectors and many[name].flop == 5 * one[name].flop
-        assert many[name].requests == 5 * one[name].requests and many[name].wavefronts == 5 * one[name].wavefronts
 
 
 def test_a_warp_that_is_not_full_is_one_request():

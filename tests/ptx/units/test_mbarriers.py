@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gemm_ref import ptx
 from tests.ptx.harness import run_lanes
 
 HEAD = ".shared .align 8 .b64 bar[4]; .shared .b32 flag; mov.u32 %r1, bar; mov.u32 %r9, 0;\n"
@@ -55,9 +54,6 @@ st.global.v4.u32 [%rd0], {{%r2, %r3, %r4, %r5}}; st.global.v2.u32 [%rd0+16], {{%
 
 
 def test_a_thread_that_drops_out_is_not_expected_in_later_phases():
-    body = init(32) + "setp.lt.u32 %p3, %r0, 30; mbarrier.arrive_drop.shared::cta.b64 _, [%r1];"
-    with pytest.raises(ptx.AsyncFault, match="1 arrivals at once"):  # nobody is left for the next phase
-        results(body + "bar.sync 0; @%p1 mbarrier.arrive.shared::cta.b64 _, [%r1];")
     some = init(32) + "setp.lt.u32 %p3, %r0, 30; @%p3 mbarrier.arrive_drop.shared::cta.b64 _, [%r1];"
     some += "@!%p3 mbarrier.arrive.shared::cta.b64 _, [%r1];" + has_ended(0, 0)
     some += "@!%p3 mbarrier.arrive.shared::cta.b64 _, [%r1];" + has_ended(1, 1) + STORE
@@ -76,36 +72,6 @@ def test_bytes_may_come_before_they_are_expected():
     body = init(1) + "@!%p1 bra NEXT; mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 48;" + has_ended(0, 0)
     body += "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 48;" + has_ended(0, 1) + "NEXT:" + STORE
     assert results(body)[0] == 0b10
-
-
-@pytest.mark.parametrize("order", ["producer first", "consumer first"])
-@pytest.mark.parametrize("wait", ["try_wait", "test_wait"])
-def test_producer_and_consumer_in_loops_of_their_own_take_turns(order, wait):
-    """The producer sends 5 numbers through one word: each is written when the last was read, and read when written."""
-
-    def waiting(barrier: int, parity: str, label: str) -> str:
-        return f"{label}: mbarrier.{wait}.parity.shared::cta.b64 %p2, [%r1+{barrier}], {parity}; @!%p2 bra {label};\n"
-
-    producer = (
-        "SEND: and.b32 %r3, %r2, 1; xor.b32 %r4, %r3, 1;\n" + waiting(8, "%r4", "FREE")
-        + "mad.lo.u32 %r5, %r2, %r2, 7; st.shared.u32 [flag], %r5; mbarrier.arrive.shared::cta.b64 _, [%r1];\n"
-        "add.u32 %r2, %r2, 1; setp.lt.u32 %p4, %r2, 5; @%p4 bra SEND; bra DONE;\n"
-    )  # fmt: skip
-    consumer = (
-        "TAKE: and.b32 %r3, %r2, 1;\n" + waiting(0, "%r3", "FULL")
-        + "ld.shared.u32 %r5, [flag]; mul.lo.u32 %r9, %r9, 10; add.u32 %r9, %r9, %r5;\n"
-        "mbarrier.arrive.shared::cta.b64 _, [%r1+8]; add.u32 %r2, %r2, 1; setp.lt.u32 %p4, %r2, 5; @%p4 bra TAKE;\n"
-        "st.global.u32 [%rd1], %r9; bra DONE;\n"
-    )  # fmt: skip
-    first, second = (producer, consumer) if order == "producer first" else (consumer, producer)
-    goes_second = "setp.ge.u32 %p3, %r0, 32;" if first is producer else "setp.lt.u32 %p3, %r0, 32;"
-    # one producing thread in the first warp, all 32 of the second consume
-    leave = "setp.gt.u32 %p5, %r0, 0; setp.lt.and.u32 %p5, %r0, 32, %p5; @%p5 bra DONE;\n"
-    split = f"mov.u32 %r2, 0; {goes_second} {leave} @%p3 bra SECOND;\n{first}SECOND:\n{second}DONE:\n"
-    expected = 0
-    for i in range(5):
-        expected = expected * 10 + i * i + 7
-    assert results(init(1) + init(32, 8) + split, block=64) == [0] * 32 + [expected] * 32
 
 
 @pytest.mark.parametrize("space", ["shared", "global"])
@@ -127,22 +93,6 @@ def test_a_loop_that_waits_for_a_flag_lets_the_others_go_on(space, waits_first, 
 # --- faults --------------------------------------------------------------------------------------------------
 
 
-def test_a_deadlock_names_who_waits_for_what():
-    body = f"""{init(3)}@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 64;
-WAIT:
-mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0; @!%p2 bra WAIT;"""
-    with pytest.raises(ptx.BarrierFault) as raised:
-        results(body, block=64, grid=(2, 1, 1))
-    message = str(raised.value)
-    assert "deadlock: no thread can go on, and 128 threads wait" in message
-    assert (
-        "probe.cu:7: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0: block (0, 0, 0) thread (0, 0, 0)"
-        in message
-    )
-    assert "the phase of parity 0 of the mbarrier at byte 0" in message
-    assert "lacks 2 of 3 arrivals and 64 bytes; 127 more threads" in message
-
-
 def test_a_wait_gives_up_where_only_that_can_help():
     body = init(1) + "mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0; selp.u32 %r9, 5, 6, %p2;" + STORE
     assert results(body) == [6] * 32
@@ -159,9 +109,3 @@ st.shared.u32 [%r6], %r4; bar.sync %r2, 64; ld.shared.u32 %r9, [%r7]; {STORE}"""
 def test_a_generic_address_of_a_barrier():
     arrive = "mov.u64 %rd3, bar; cvta.shared.u64 %rd3, %rd3; mbarrier.arrive.b64 _, [%rd3];"
     assert results(init(32) + arrive + has_ended(0, 0) + STORE) == [1] * 32
-
-
-def test_memory_starts_without_barriers_in_each_launch():
-    results(init(1))
-    with pytest.raises(ptx.AsyncFault, match="never initialised"):
-        results("mbarrier.arrive.shared::cta.b64 _, [%r1];")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gemm_ref import ptx
 from tests.ptx.harness import run_lanes
 
 HEAD = "setp.lt.u32 %p1, %r0, 16; mov.u32 %r2, 1; setp.eq.u32 %p2, 0, 0; .shared .align 16 .b8 room[512];\n"
@@ -34,15 +33,3 @@ def test_a_lane_that_leaves_while_others_wait_does_not_count_any_more():
     code = "@%p1 bra LAST; shfl.sync.bfly.b32 %r1, %r2, {}, 31, -1; st.global.u32 [%rd1], %r1; LAST: ret;"
     assert outputs(code.format(1), 32) == [0] * 16 + [1] * 16
     assert outputs(code.format(16), 32) == [0] * 16 + [0xFFFFFFFF] * 16  # undefined: of lanes that take no part
-
-
-def test_who_waits_for_lanes_that_never_come_is_told():
-    code = "@%p1 bra.uni A; vote.sync.ballot.b32 %r1, %p2, -1; A: bar.sync 0;"
-    with pytest.raises(ptx.BarrierFault, match=r"16, 0, 0\) waits for other lanes.*thread \(0, 0, 0\) is elsewhere"):
-        outputs(code)
-
-
-def test_two_places_of_one_meeting_are_not_here():
-    code = "@%p1 bra A; vote.sync.ballot.b32 %r1, %p2, -1; ret; A: vote.sync.ballot.b32 %r1, %p2, -1;"
-    with pytest.raises(ptx.Unsupported, match="lanes of a warp meet in an vote.sync.ballot.b32 in several places"):
-        outputs(code, 32)
