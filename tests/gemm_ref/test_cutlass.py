@@ -128,6 +128,23 @@ def test_headers_are_found_without_an_import(tmp_path, monkeypatch):
     assert CUTLASS_PACKAGE not in sys.modules
 
 
+def test_libraries_that_differ_have_names_that_differ(monkeypatch, tmp_path):
+    made = []
+    monkeypatch.setattr(cutlass, "build_library", lambda name, **parts: made.append((name, *parts.values())) or name)
+    monkeypatch.setattr(cutlass, "find_headers", lambda: (tmp_path, tmp_path))
+    monkeypatch.setattr(cutlass, "find_toolkit", lambda: tmp_path)
+    (tmp_path / "cutlass").mkdir()
+    version = tmp_path / "cutlass" / "version.h"
+    for text in ("4.2", "4.3"):
+        version.write_text(text)
+        cutlass.build_kernel.cache_clear()
+        for kernel in DISTINCT:
+            cutlass.build_kernel(kernel, (9, 0))
+        cutlass.build_kernel(cutlass.SIMT, (8, 0))
+    cutlass.build_kernel.cache_clear()
+    assert len(set(map(str, made))) == len(made) == 2 * (len(DISTINCT) + 1)
+
+
 @pytest.mark.skipif(MISSING, reason="CUTLASS's headers are not installed: pip install nvidia-cutlass")
 def test_the_sgemm_compiles(tmp_path):
     """The others take a minute each: they are compiled where they run."""
