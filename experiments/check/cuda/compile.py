@@ -21,7 +21,7 @@ from experiments.check.messages import Message, Note, message
 from experiments.check.subject import read_source
 from experiments.records.request import UsageError
 from gemm_ref import ptx, toolchain
-from gemm_ref.build import BuildError
+from gemm_ref.build import CACHE, BuildError, cached, digest, version_of
 from gemm_ref.toolchain import find_toolkit
 
 FLAGS = (*source.FLAGS, "--expt-relaxed-constexpr")
@@ -290,7 +290,7 @@ class Unit:
         if len(entries) > 1:
             raise UsageError(f"{self.kernel} is defined {len(entries)} times, for other parameters each: leave one")
         kernel = ptx.load(text, entries[0])
-        return replace(kernel, cubin=functools.cache(lambda: toolchain.assemble(text, toolchain.REFERENCE_CAPABILITY)))
+        return replace(kernel, cubin=functools.cache(lambda: _assemble(text)))
 
     def _collect_warnings(self, output: str) -> None:
         text = self.texts.get(self.kernel_path.resolve(), "")
@@ -340,6 +340,13 @@ def _compile_ptx(unit: Unit, instance: str) -> tuple[str, str, str]:
     )
     marked = re.search(rf"^.*\b{_MARK} = (\w+);\n", text, re.M)
     return (text.replace(marked[0], ""), output, marked[1]) if marked else (text, output, "")
+
+
+def _assemble(text: str) -> bytes:
+    """The machine code of PTX, from the cache if it has been assembled before. Raises BuildError."""
+    key = digest(text, version_of(str(find_toolkit() / "bin" / "nvcc")))
+    path = CACHE / f"checked-{key}.cubin"
+    return cached(path, lambda: toolchain.assemble(text, toolchain.REFERENCE_CAPABILITY)).read_bytes()
 
 
 def _without_other_kernels(text: str, is_wanted: Callable[[str], bool]) -> str:

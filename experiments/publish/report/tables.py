@@ -166,9 +166,11 @@ def _texts(values: pd.Series, name: str) -> list[str]:
     if name == "variant":
         return ["" if value == DEFAULT_VARIANT else str(value) for value in values]
     if not pd.api.types.is_numeric_dtype(values):
-        return ["" if pd.isna(value) else str(value) for value in values]
+        return [
+            "" if is_missing else str(value) for value, is_missing in zip(values.tolist(), values.isna(), strict=True)
+        ]
     form = format_fixed if bool((values.dropna() % 1 == 0).all()) else format_precise
-    return ["" if pd.isna(value) else form(float(value)) for value in values]
+    return ["" if math.isnan(value) else form(value) for value in values.astype(float).tolist()]
 
 
 def _label(name: str) -> str:
