@@ -13,6 +13,7 @@ import multiprocessing
 import pkgutil
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
@@ -27,11 +28,12 @@ from experiments.publish import pictures
 from experiments.publish.drawing import style
 from experiments.publish.outcomes import outcome
 from experiments.publish.wording import NOT_MEASURED
-from experiments.records import compare, store, studies
+from experiments.records import compare, store, studies, workloads
 from experiments.records.contenders import Contender, build_ahead, contenders
 from experiments.records.frames import LAYOUT
 from experiments.records.request import DEFAULT, FULL, Request
 from experiments.records.rows import COLD, MODES, PASS
+from gemm_ref import B_LAYOUTS, Problem
 from tests.experiments.fixtures import ENVIRONMENT, select_contenders, studies_in
 from tests.imports import house
 
@@ -142,6 +144,26 @@ def test_a_mode_is_timed_by_itself(module, preset, seen):
         assert {each.math for each in who} == {problem.math} and problem.b_layout == LAYOUT[problem.math]
     assert len({(problem, mode) for problem, mode, _ in seen}) == len(seen)
     assert {mode for _, mode, _ in seen} == (set(MODES) if module.NAME == "modes" else {COLD})
+
+
+def cubes(edges: Sequence[int], math: str = "fp32", layouts: Sequence[str] = ("kn",)) -> list[Problem]:
+    return [Problem(edge, edge, edge, math, b_layout=layout) for layout in layouts for edge in edges]
+
+
+PROBLEMS = [  # a study, a request, and the problems that are timed for it
+    ("ladder", Request("cpu"), [Problem(*sizes) for sizes in workloads.LADDER["cpu"]]),
+    ("ladder", Request("cuda"), [Problem(*sizes) for sizes in workloads.LADDER["cuda"]]),
+    ("squares", Request("cuda", math="bf16"), cubes(workloads.FEW_SQUARES, "bf16")),
+    ("squares", Request("cuda", math="bf16", preset=FULL), cubes(workloads.SQUARES[FULL], "bf16")),
+    ("tensor_cores", Request("cuda", math="fp16x3"), cubes((4096,), "fp16x3", B_LAYOUTS)),
+]
+
+
+@pytest.mark.parametrize(("name", "request_", "problems"), [case for case in PROBLEMS if case[0] in studies.names()])
+def test_the_problems_of_a_study(name, request_, problems, seen):
+    module = studies.load(name, "study")
+    list(module.measure(request_, runner.choose(module, request_, contenders()), Bars(None)))
+    assert [problem for problem, *_ in seen] == problems
 
 
 def test_no_row_is_made_up_for_a_mode_that_was_not_timed():

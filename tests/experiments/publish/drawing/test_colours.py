@@ -7,9 +7,6 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-from PIL import Image
 
 from experiments.publish.drawing import maps, style
 from experiments.publish.report import colours
@@ -123,17 +120,3 @@ def test_dialects_are_apart(page, seen):
 )
 def test_a_share_has_the_shade_of_the_number_that_is_shown(share, step):
     assert maps.SHARE.shade(round(share)) == dict(maps.SHARE.steps)[step]
-
-
-def test_a_png_of_256_colours_has_those_that_mean_something(tmp_path):
-    named = [look.colour for look in style.LOOKS.values()]
-    with style.themed():
-        figure = Figure(figsize=(4, 1))
-        figure.text(0.5, 0.2, "letters, whose edges have many shades", color=style.MUTED)
-        for number, colour in enumerate(named):
-            figure.add_artist(Rectangle((number / len(named), 0.5), 1 / len(named), 0.5, color=colour))
-        (path,) = (path for path in style.save(figure, tmp_path, "one") if path.suffix == ".png")
-    image = Image.open(path)
-    assert image.mode == "P"
-    seen = [image.convert("RGB").getpixel((int((n + 0.5) * image.width / len(named)), 9)) for n in range(len(named))]
-    assert ["#" + bytes(pixel).hex() for pixel in seen] == named
