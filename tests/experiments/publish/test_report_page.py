@@ -104,16 +104,6 @@ def test_a_click_on_a_head_sorts(page):
     assert len(page.run(f"{COLUMN}('size')")) == 40
 
 
-def test_the_keyboard_sorts(page):
-    page.run(f"{LADDER}.querySelector('.wide').focus()")
-    page.press("Tab", 9)
-    assert page.run("document.activeElement.textContent") == "rung"
-    page.press("Enter", 13)
-    rungs = page.run(f"{COLUMN}('rung')")
-    assert rungs == sorted(rungs)
-    assert page.run("document.activeElement.closest('th').ariaSort") == "ascending"
-
-
 def test_words_and_choices_filter(page):
     frame = store.read(store.PUBLISHED, "ladder")
     page.run(
