@@ -11,10 +11,10 @@ import pytest
 
 from cuda_kernels import source
 from experiments.check.faults import FaultKind
-from experiments.check.messages import Advice, Limit, Note, Why
+from experiments.check.messages import Advice, Limit, Why
 from gemm_ref import toolchain
 from gemm_ref.sass import tools
-from tests.experiments.check.helpers import MULTIPLY, PRODUCT, SIGNATURE, check_file, codes, kernel_body, values
+from tests.experiments.check.helpers import MULTIPLY, SIGNATURE, check_file, values
 
 PITFALLS = Path(__file__).resolve().parents[2] / "cuda_kernels" / "pitfalls"
 TILES = {"block": "16,16", "grid": "cdiv(N,128),cdiv(M,128)"}
@@ -139,81 +139,6 @@ def test_every_pitfall_is_tried():
     for path in PITFALLS.glob("*.cu"):
         names |= set(re.findall(r"__global__ void\s*(?:__launch_bounds__\(\d+\))?\s*(\w+)\(", path.read_text()))
     assert {kernel for _, kernel in (*WRONG, *SOUND)} == names - {"unaligned_vectors"}
-
-
-# --- the notes' mistakes, in kernels of our own --------------------------------------------------------------
-
-BARRIER = """
-__global__ void stage(float* A, float* B, float* C, int M, int N, int K) {
-    int i = threadIdx.y + blockIdx.y * blockDim.y;
-    int j = threadIdx.x + blockIdx.x * blockDim.x;
-    if (i < M && j < N) {
-        float sum = 0;
-        __shared__ float a[EDGE][EDGE], b[EDGE][EDGE + 1];
-        for (int k = 0; k < K; k += EDGE) {
-            a[threadIdx.y][threadIdx.x] = A[i * M + k];
-            b[threadIdx.x][threadIdx.y] = B[k * N + j];
-            __syncthreads();
-            for (int l = 0; l < EDGE; ++l) sum += a[threadIdx.y][l] * b[threadIdx.x][l];
-            __syncthreads();
-        }
-        C[i * M + j] = sum;
-    }
-}
-"""
-
-
-def test_strides_offsets_and_barriers(write, uncounted):
-    found = check_file(write(BARRIER), block="32,32", define=("EDGE=32",))
-    in_cube = values(found.why, Why.IN_A_CUBE)
-    assert in_cube["side"] == 64 and in_cube["reason"].values == {"matrices": "A and of B"}
-    strides = [why.values for why in found.why if why.code is Why.WRONG_STRIDE]
-    assert [(each["line"], each["matrix"], each["name"]) for each in strides] == [(9, "A", "M"), (15, "C", "M")]
-    assert FaultKind.UNWRITTEN_READ in {fault.kind for fault in found.faults}
-
-
-# --- how kernels are called ----------------------------------------------------------------------------------
-
-
-def test_names_types_and_guessed_launches(write, uncounted):
-    product, c = "d_A[(size_t)row * lda + k] * matB[(size_t)k * ldb + col]", "out[(size_t)row * ldc + col]"
-    body = kernel_body(product, f"{c} = alpha * sum + beta * {c}", m="m", n="n", k="zz")
-    matrices = "float alpha, const float* d_A, int lda, const float *matB, int ldb, float beta, float* out, int ldc"
-    scaled = f"__global__ void element({matrices}, int m, int n, int zz) {{ {body} }}"
-    with pytest.raises(ValueError, match="what is zz of element.*--args ALPHA,A,LDA,B,LDB,BETA,C,LDC,M,N,[?]"):
-        check_file(write(scaled))
-    found = check_file(write(scaled), args="alpha,A,lda,B,ldb,beta,C,ldc,M,N,K")
-    assert found.sound and {Note.SCALARS_VARY, Note.LAUNCH_FROM_INDICES} <= {*codes(found.notes)}
-    assert codes(found.limits) == [Limit.FINITE_C_AT_BETA_0]
-
-
-def test_half_precision_and_a_type_as_template_argument(write, uncounted):
-    product = "(S)a[(size_t)row * K + k] * (S)b[(size_t)k * n + col]"
-    body = kernel_body(product, "c[(size_t)row * n + col] = (T)sum", m="m", n="n").replace("float sum", "S sum")
-    text = "#include <cuda_fp16.h>\ntemplate <typename T, typename S = float> __global__ "
-    text += f"void element(const T* a, const T* b, T* c, int m, int n, int K) {{ {body} }}"
-    assert check_file(write(text), template="half", sizes=("33x17x9",)).sound
-    assert check_file(write(text), template="float", sizes=("33x17x9",)).sound
-    halves = check_file(write(text), template="half,half", sizes=("33x17x9",))
-    assert halves.sound and halves.headline.startswith("sound, with sums in fp16")
-    wrong = check_file(write(text), template="float,half")  # sums in half precision
-    assert [verdict.right for verdict in wrong.verdicts if verdict.inputs == "one_hot"] == [False]
-    assert codes(wrong.why) == [Why.FEWER_BITS]
-    with pytest.raises(ValueError, match="--math bf16 is for matrices of torch.bfloat16, and those of element are"):
-        check_file(write(text), template="half", math="bf16")
-    assert check_file(write(text), sizes=("33x17x9",)).how.startswith("element<float, float>")
-
-
-def test_sizes_as_template_arguments(write, uncounted):
-    text = "template <int M, int N, int K> __global__ void element(const float* A, const float* B, float* C)"
-    assert check_file(write(f"{text} {{ {PRODUCT} }}"), sizes=("33x17x9", "16x32x8")).sound
-
-
-def test_a_kernel_for_squares(write, uncounted):
-    text = f"__global__ void element(const float* A, const float* B, float* C, int N) {{ {PRODUCT} }}"
-    text = re.sub(r"\b[MK]\b", "N", text)
-    found = check_file(write(text), block="16,16", grid="cdiv(N,16),cdiv(N,16)")
-    assert found.sound and {verdict.problem for verdict in found.verdicts} >= {"1x1x1", "71x71x71"}
 
 
 def test_a_loop_without_an_end(write, uncounted, monkeypatch):

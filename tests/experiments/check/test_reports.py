@@ -44,8 +44,9 @@ class Case(NamedTuple):
         try:
             found = check_file(folder / next(iter(self.files)), sizes, **options)
         except UsageError as error:
-            first, _, rest = str(error).partition("\n")  # what nvcc says ends with an empty line
-            return [f"refused: {line}" for line in (first, *rest.rpartition("\n\n")[2].splitlines())]
+            first, _, rest = str(error).partition("\n")
+            after = rest.rpartition("\n\n")[2].splitlines()  # what nvcc says ends with an empty line and a count
+            return [f"refused: {line}" for line in (first, *after) if "detected in the compilation" not in line]
         head = "faulty" if found.word is Word.FAULTY else re.split("; elsewhere|: right", found.headline)[0]
         messages = [*found.why, *found.limits, *found.notes]
         values = [json.dumps({key: str(value) for key, value in each.values.items()}) for each in messages]
