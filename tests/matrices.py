@@ -13,6 +13,10 @@ import torch
 
 T = TypeVar("T")
 
+# Sizes of which rows are whole vectors of 16 bytes. Triton compiles a kernel for sizes that are all multiples of 16,
+# another one for sizes of which none is, and more for mixtures. Tests take sizes of these two classes alone.
+VECTORS = 48, 144, 80
+
 
 def cover(combinations: Sequence[T], properties: Callable[[T], Sequence[Hashable]] = lambda x: x) -> list[T]:
     """A covering array: a few of the combinations that have every property that any of them has.

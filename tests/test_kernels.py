@@ -15,15 +15,12 @@ from experiments.records.contenders import gemm_of
 from experiments.records.workloads import covering
 from gemm_ref import Problem, make_inputs, ptx
 from tests.conftest import is_first
-from tests.matrices import shifted
+from tests.matrices import VECTORS, shifted
 
-# Sizes for the reference GPU, whose time is short; `experiments run correctness --size` has any other. In one problem
-# all sizes are multiples of 16, in the others none: Triton compiles a kernel for each of the two classes, and for any
-# mixture, which no test takes.
+# Sizes for the reference GPU, whose time is short; `experiments run correctness --size` has any other. None is a
+# multiple of 16: see VECTORS.
 FEW = {"edges": (1, 33, 129), "depths": (17, 33, 81)}  # one more than a tile, a slice, several slices
 FEWER = {"edges": (33, 129), "depths": (17, 129)}  # for variants, twins, and tensor cores
-VECTORS = 48, 144, 80  # rows are whole vectors of 16 bytes
-SMALLER_PRIMES = Problem(139, 263, 67)
 PRIMES = Problem(1021, 509, 131)  # no size is a multiple of anything: every edge tile is partial
 
 
@@ -31,6 +28,12 @@ def check(gemm, item, a, b, kind="normal"):
     """`checked_run` in the kernel's compute type, to the bit where the kind of inputs makes that possible."""
     exact = gemm_ref.MATHS[item.math].is_exact(kind)
     gemm_ref.checked_run(gemm, a, b, math=item.math, exact=exact, config=item.config)
+
+
+def past_one_tile(kernel) -> Problem:
+    """Odd sizes that take two tiles along each axis of C, of which the second are partial, and several slices."""
+    config = kernel.config
+    return Problem(config.BLOCK_M * config.constants().get("CLUSTER_M", 1) + 11, config.BLOCK_N + 5, 67)
 
 
 def is_fp8(kernel) -> bool:
@@ -70,7 +73,7 @@ def test_arithmetic_is_that_of_the_compute_type(implementation, gemm, device):
     """One-hot rows are copied to the bit, which lower precision would not do; sums of normal inputs are in the bound.
 
     The depth is of more slices than stages, of which there are up to 4, up to 32 deep in tf32 and 64 in narrower types;
-    the primes have partial tiles at every edge.
+    the second problem has partial tiles at every edge.
     The fault detectors watch the first product, of normal inputs, where the reference GPU computes it.
     """
     math = implementation.math
@@ -79,7 +82,7 @@ def test_arithmetic_is_that_of_the_compute_type(implementation, gemm, device):
     with ptx.watched(detectors := ptx.Detectors()):
         check(gemm, implementation, *make_inputs(deep, "normal", seed=2, device=device))
     assert detectors.findings == () or omits_fence(implementation)
-    problem = replace(PRIMES if device == "cuda" else SMALLER_PRIMES, math=math)
+    problem = replace(PRIMES if device == "cuda" else past_one_tile(implementation), math=math)
     check(gemm, implementation, *make_inputs(problem, "one_hot", seed=3, device=device), "one_hot")
 
 
@@ -99,6 +102,8 @@ def test_scales_of_fp8(implementation, gemm, device):
     c = gemm(a, b, scale_a=scale_a, scale_b=scale_b)
     gemm_ref.check(c, a.double() * 0.25, b.double() * 8, math="fp8", exact=True)
     if implementation.backend == "cuda" or implementation.stage.id == "s17_wgmma_tma":  # all twins call one function
+        gemm_ref.check(gemm(a, b, scale_a=scale_a), a.double() * 0.25, b, math="fp8", exact=True)
+    if implementation.backend == "cuda":
         gemm_ref.check(gemm(a, b, scale_b=scale_b), a, b.double() * 8, math="fp8", exact=True)
 
 

@@ -13,6 +13,7 @@ from gemm_ref.call import Plan
 from gemm_ref.call.choose import select_tile
 from gemm_ref.epilogue import Extras
 from gemm_ref.operands import as_layout
+from tests.matrices import VECTORS
 
 launcher = pytest.importorskip("triton_kernels.launcher", exc_type=ImportError)
 LazyDict = pytest.importorskip("triton.compiler.compiler").LazyDict
@@ -41,13 +42,15 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
     """A kernel's launcher is called as by Triton's own `kernel[grid](...)`, but with addresses for tensors."""
     from triton_kernels import without_gpu
 
-    problem = Problem(128, 256, 4096, math)
+    problem = Problem(*VECTORS, math)
     a, b = make_inputs(problem, "zeros")
     problem = replace(problem, b_layout=get_stage(stage).reads_b(math, dialect)[0])
-    matrices = a, as_layout(b, problem.b_layout), torch.zeros(128, 256, dtype=MATHS[math].out_dtype)
+    matrices = a, as_layout(b, problem.b_layout), torch.zeros(*VECTORS[:2], dtype=MATHS[math].out_dtype)
     extras = Extras(scale_a=torch.ones(1) if math == "fp8" else None)
     if "triton" in get_stage(stage).epilogues and dialect == "triton":
-        extras = Extras(bias=torch.zeros(1, 256), c=torch.zeros(128, 256), alpha=2.0, beta=3.0, activation="silu")
+        extras = Extras(
+            bias=torch.zeros(1, VECTORS[1]), c=torch.zeros(VECTORS[:2]), alpha=2.0, beta=3.0, activation="silu"
+        )
     made = []
 
     class Prepared(launcher.Prepared):
