@@ -15,8 +15,12 @@ HERE = "tests.gemm_ref.distributed.in_ranks"
 
 @pytest.fixture
 def forked(monkeypatch):
-    """Ranks are forked from the test's process, because torch takes seconds to import."""
+    """Ranks are forked from the test's process, because torch takes seconds to import.
+
+    A forked rank has the starter's pipes to the ranks before it, so these are killed.
+    """
     monkeypatch.setattr(spawn, "START_METHOD", "fork")
+    monkeypatch.setattr(spawn, "_EXIT_S", 0.5)
     monkeypatch.setattr(spawn, "_FAILURES_S", 0.5)
 
 
@@ -72,9 +76,8 @@ def test_a_rank_that_does_not_begin_is_reported_with_what_it_wrote(forked, monke
         list(spawn.run_on_ranks(f"{HERE}:fail", 1, 2, "cpu"))
 
 
-def test_stopped_ranks_are_killed(forked, monkeypatch):
+def test_stopped_ranks_are_killed(forked):
     """A process that a driver holds does not react to the end of its pipe; a stopped one stands for it."""
-    monkeypatch.setattr(spawn, "_EXIT_S", 0.5)
     said = spawn.run_on_ranks(f"{HERE}:all_silent", None, 2, "cpu")
     pid = next(said)
     os.kill(pid, signal.SIGSTOP)
