@@ -10,7 +10,6 @@ import itertools
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -280,20 +279,6 @@ def test_right_for_ones(name, shape):
 def test_loads_by_the_tile_of_c():
     said = faults("loads_by_the_tile_of_c", (128, 128, 128), TILE)
     assert "of shared memory (8192 bytes), which is out of bounds" in said
-    sizes = (8, 16, 32, 64)
-    for block_m, block_n, block_k, thread_m, thread_n in itertools.product(sizes, sizes, sizes, (2, 4, 8), (2, 4, 8)):
-        across_m, across_n = block_m // thread_m, block_n // thread_n
-        thread = np.arange(across_m * across_n)
-        a = _loaded(thread // across_m, thread % across_m * thread_m)
-        b = _loaded(thread // across_n, thread % across_n * thread_n)
-        whole_a = a == set(itertools.product(range(block_m), range(block_k)))
-        whole_b = b == set(itertools.product(range(block_k), range(block_n)))
-        assert not (whole_a and whole_b), "there is a tile for which this is right"
-
-
-def _loaded(rows: np.ndarray, columns: np.ndarray) -> set[tuple[int, int]]:
-    """The elements that threads load which start a vector of 4 at these places."""
-    return {(int(row), int(col) + i) for row, col in zip(rows, columns, strict=True) for i in range(4)}
 
 
 class _Stored(ptx.Observer):

@@ -10,6 +10,7 @@ import gemm_ref
 from cuda_kernels import source
 from gemm_ref import STAGES, Problem, make_inputs, ptx
 from gemm_ref.call import validate
+from tests.matrices import shifted
 
 RUNGS = ("s15_wmma", "s16_mma_sync")
 EACH = [
@@ -23,6 +24,15 @@ EACH = [
 
 def gemm_of(rung: str, variant: str, math: str):
     return lambda a, b, out=None: cuda_kernels.gemm(a, b, stage=rung, variant=variant, math=math, out=out)
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_a_c_whose_rows_are_whole_chunks_at_an_address_that_is_none(rung):
+    """tests/test_kernels.py has such operands."""
+    a, b = make_inputs(Problem(48, 64, 40, "bf16"), "integers", seed=5)
+    out = shifted(torch.full((48, 64), float("nan"), dtype=a.dtype))
+    cuda_kernels.gemm(a, b, stage=rung, out=out)
+    gemm_ref.check(out, a, b, math="bf16", exact=True)
 
 
 @pytest.mark.parametrize("b_layout", ["kn", "nk"])

@@ -49,12 +49,6 @@ def test_what_was_measured_is_predicted(written, clocks):
     assert error(written, clocks) < 0.04
 
 
-@pytest.mark.parametrize("window", [0, 1, 3, 4, 8])
-def test_no_other_window_predicts_it(monkeypatch, window):
-    monkeypatch.setattr(ports, "WINDOW", window)
-    assert max(error(*row) for row in measured().items()) > 0.2
-
-
 @pytest.mark.parametrize("opcode, operands, even, odd", [
     ("FFMA", "R0, R2, R3, R5", 1, 2),
     ("FFMA", "R0, R2, R2, R4", 2, 0),  # one register in two places is read once
@@ -89,10 +83,6 @@ def test_a_load_between_does_not_disturb_what_is_kept():
 def test_what_a_load_brings_takes_clocks_of_its_banks(opcode, clocks):
     busy = [Instruction("FFMA", f"R{40 + 2 * i}, R2.reuse, R5, R{40 + 2 * i}") for i in range(64)]  # both at each clock
     assert ports.clocks([Instruction(opcode, "R8, [UR4]"), *busy]).clocks == clocks  # in its own both are free
-
-
-def test_what_never_happens_reads_nothing():
-    assert ports.clocks([Instruction("LDS", "RZ, [R4]", "@!PT")]).even == 0
 
 
 def test_nothing_has_no_clocks():

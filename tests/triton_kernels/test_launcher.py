@@ -96,14 +96,6 @@ def test_inspection_names_what_is_not_there(names):
         launcher.compile_for_inspection("s01_naive", m=4, n=4, k=4, **names)
 
 
-def test_a_kernel_is_compiled_anew_for_another_architecture():
-    launcher = pytest.importorskip("triton_kernels.launcher", exc_type=ImportError)
-    for capability, target in (((8, 0), "sm_80"), ((9, 0), "sm_90a"), ((8, 0), "sm_80")):
-        text = launcher.compile_for_inspection("s02", "triton", 64, 64, 64, capability=capability).asm["ptx"]
-        assert f".target {target}\n" in text
-    assert ".target sm_90a\n" in launcher.compile_for_inspection("s02", "triton", 64, 64, 64).asm["ptx"]
-
-
 CUDA_ALONE = {"CLUSTER_M", "CLUSTER_K", "PERSISTENT", "OVERLAP", "FRAGMENT_SETS", "LOAD_AT", "ALIGN_B", "SPLIT_WARPS"}
 LEFT_TO_TRITON = {"THREAD_M", "THREAD_N", "WARP_M", "WARP_N", "LAYOUT", "NUM_STAGES"}
 
