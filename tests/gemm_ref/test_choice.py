@@ -41,6 +41,17 @@ def test_the_least_of_what_is_predicted(shape, stage, dialect):
                 assert least <= choice.predict_ns(stage, dialect, choice.Candidate(tile, blocks), problem, SMS, gpu)
 
 
+def test_blocks_that_share_nothing_take_their_tiles_one_after_another():
+    """22 tiles for each of 132 blocks, one on each multiprocessor, which does not hide what a tile begins with."""
+    few, many = (
+        choice.predict_ns(
+            S14, "cuda", choice.Candidate("tile32x128", x), Problem(1408, 8384, 320), SMS, costs.find_device()
+        )
+        for x in (132, 2904)
+    )
+    assert few > 1.7 * many
+
+
 @pytest.mark.parametrize(("stage", "dialect"), FAMILIES, ids=lambda x: getattr(x, "id", x))
 def test_every_tile_has_its_costs(stage, dialect):
     for name, gpu in costs.load_devices().items():
@@ -157,6 +168,18 @@ def test_large_operands_are_not_read_at_different_slices(gpu):
     assert found.blocks == 512
 
 
+def test_more_work_takes_longer():
+    def predicted_ns(*sizes):
+        problem = Problem(*sizes, "bf16")
+        blocks = work.candidate_blocks(WGMMA_TILES["tile128x256"], problem, SMS)[0]
+        candidate = choice.Candidate("tile128x256", blocks)
+        return choice.predict_ns(S19, "cuda", candidate, problem, SMS, costs.find_device())
+
+    assert predicted_ns(4096, 4096, 4096) < predicted_ns(4096, 4096, 8192) < predicted_ns(8192, 4096, 8192)
+    # rows of 8208 bytes begin within a line of the cache; those of 8200 are copied
+    assert predicted_ns(4096, 4096, 4100) < predicted_ns(4096, 4096, 4104)
+
+
 def test_an_odd_b_has_tiles_that_copy_floats_and_tiles_that_it_is_copied_for():
     problem = Problem(2039, 4093, 1021)
     even, odd = (
@@ -204,3 +227,12 @@ def test_without_a_stage_it_is_the_last_that_fits():
         validate(a.double(), b.double(), stage=None)
     with pytest.raises(ValueError, match="a must be a torch.Tensor, not list"):
         validate([1.0], b, stage=None)
+
+
+def test_costs_are_those_of_the_compute_type_and_of_a_gpu_on_which_they_were_fitted():
+    h200, h100 = (costs.find_device(name) for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3"))
+    for dialect, has_own_costs in (("cuda", True), ("gluon", False)):
+        tf32, bf16 = (h100.family("s19_any_shape", dialect, math) for math in ("tf32", "bf16"))
+        assert (tf32 != bf16) == has_own_costs
+    fitted = h100.rungs["s19_any_shape"]["cuda"]
+    assert fitted.fitted and h200.rungs["s19_any_shape"]["cuda"] == replace(fitted, fitted=False)

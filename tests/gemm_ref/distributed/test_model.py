@@ -8,7 +8,7 @@ import pytest
 
 from gemm_ref import Problem
 from gemm_ref.distributed.layouts import ALL_GATHER, FUSED, GRID, IN_TURN, LAYOUTS, OVERLAPPED, REDUCE_SCATTER
-from gemm_ref.distributed.model import Link, Model, Network, Speed
+from gemm_ref.distributed.model import SUM_GB_PER_S, Link, Model, Network, Speed
 
 
 def model_of(speed: Speed, links: dict[int, Link], sms: int = 1) -> Model:
@@ -64,6 +64,31 @@ def test_of_as_many_operations_those_with_the_larger_c_take_longer():
     speed = Speed.fit([(Problem(64, 64, 64), 100.0)], read_gb_per_s=1.0)
     assert speed.product_us(Problem(64, 64, 64)) == pytest.approx(100.0)
     assert speed.product_us(Problem(128, 128, 16)) == pytest.approx(100.0 - 16.384 + 65.536)
+
+
+def test_of_a_product_in_whole_waves_torch_loses_no_part_and_others_do():
+    """By hand: a wave holds what a rank computes, or half of it by itself, or a quarter."""
+    problem, links = Problem(64, 128, 64), {ranks: Link(8.0, 0.0, float("inf")) for ranks in (2, 4)}
+    wave = problem.flops / 2
+    speed = Speed([1.0, 2.0], [1.0, 2.0], wave=64 * 64)
+    model = model_of(speed, links)
+    assert model.predict_us(ALL_GATHER, OVERLAPPED, problem, 2) == pytest.approx(8 + 2 * wave)
+    assert model.predict_us(ALL_GATHER, FUSED, problem, 2) == pytest.approx(8 + wave)
+    # Half of K in two waves, behind a barrier and in front of one, and then the sum of three parts.
+    added = 3 * 32 * 128 * 4 / SUM_GB_PER_S / 1e3
+    assert model.predict_us(REDUCE_SCATTER, FUSED, problem, 2) == pytest.approx(4 + wave + 4 + added, rel=1e-9)
+    assert model.predict_us(GRID, IN_TURN, problem, 4) == pytest.approx(8 + 2 * wave)  # B comes in two parts
+
+
+def test_pieces_of_a_sum_are_on_their_way_while_others_are_multiplied():
+    """By hand, for 2 GPUs and two pieces: each is multiplied in a unit of time, and comes in half of one, or three."""
+    problem = Problem(512, 512, 64)
+    unit, piece = problem.flops / 8, 128 * 512 * 4
+    speed = Speed([1.0, 2.0], [1.0, 2.0])
+    for units, ends in ((0.5, 4), (3, 8)):
+        link = {2: Link(0.0, 0.0, piece / (units * unit) / 1e3)}
+        model = model_of(speed, link)
+        assert model.predict_us(REDUCE_SCATTER, OVERLAPPED, problem, 2) == pytest.approx(ends * unit)
 
 
 def test_past_a_host_who_pulls_alone_waits_for_its_own_adapter():
