@@ -7,8 +7,9 @@ import pytest
 from experiments.check.command import open_file
 from experiments.check.cuda import headers, parameters, syntax
 from experiments.check.cuda.compile import Unit
+from experiments.check.cuda.host_code import compiled
 from experiments.check.subject import Options
-from tests.experiments.check.helpers import MULTIPLY, SIGNATURE, kernel_body
+from tests.experiments.check.helpers import MULTIPLY, SIGNATURE, SIZE, check_file, kernel_body
 
 SIDE = """{
   int row = blockIdx.y * T + threadIdx.y, col = blockIdx.x * T + threadIdx.x;
@@ -67,3 +68,22 @@ def test_what_another_kernel_alone_needs_is_not_compiled(tmp_path):
     alone = Unit(path, (), (), tmp_path, "multiply", path).compose()
     assert "cooperative_groups" not in alone and "helper" not in alone and "void other(float* x)" in alone
     assert "cooperative_groups" in Unit(path, (), (), tmp_path, "other", path).compose()
+
+
+def test_host_code_is_compiled_once_and_anew_with_another_header(uncounted, tmp_path, monkeypatch):
+    path = tmp_path / "kernel.cu"
+    path.write_text(
+        f'#include "side.h"\n{MULTIPLY}void start{SIGNATURE} {{\n'
+        "  multiply<<<dim3((N - 1) / SIDE + 1, (M - 1) / SIDE + 1), dim3(SIDE, SIDE)>>>(A, B, C, M, N, K);\n}"
+    )
+
+    def launch(side: int) -> str:
+        (tmp_path / "side.h").write_text(f"#define SIDE {side}\n")
+        return check_file(path, SIZE).how
+
+    first, other = launch(8), launch(4)
+    assert "block (8, 8)" in first and "block (4, 4)" in other
+    steps, run_step = [], compiled.run_step
+    monkeypatch.setattr(compiled, "run_step", lambda step, *more: steps.append(step) or run_step(step, *more))
+    assert launch(8) == first
+    assert steps and all(step.count(" -E ") == step.count("&&") + 1 for step in steps), "it was compiled again"

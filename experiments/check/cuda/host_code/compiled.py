@@ -30,11 +30,7 @@ def compile_object(source: Path, flags: Sequence[str]) -> str:
     preprocess = [command for command in commands if " -E " in command]
     if len(preprocess) != 2:
         return run_nvcc(arguments)
-    warnings = run_step(preprocess[0], environment)  # for the host, as nvcc begins
-    try:
-        warnings += run_step(preprocess[1], environment)
-    except BuildError:
-        return run_nvcc(arguments)  # which parses the text for the host before, and may find another error
+    warnings = run_step(" && ".join(preprocess), environment)
     texts, names = _preprocessed(preprocess)
     steps = [command for command in commands if command not in preprocess]
     own = [_INCLUDE.sub("", step).replace(str(folder), "") for step in steps]
@@ -49,9 +45,8 @@ def compile_object(source: Path, flags: Sequence[str]) -> str:
         head = json.dumps([_without_names(text, names) for text in (ptx, output)])
         return zlib.compress(head.encode() + b"\n" + target.read_bytes())
 
-    head, _, content = zlib.decompress(read_compiled(f"{source.stem}-{key}.object.zlib", compiled, names)).partition(
-        b"\n"
-    )
+    packed = read_compiled(f"{source.stem}-{key}.object.zlib", compiled, names)
+    head, _, content = zlib.decompress(packed).partition(b"\n")
     ptx, output = (with_names(text, names) for text in json.loads(head))
     ptx_file.write_text(ptx, encoding="utf-8")
     target.write_bytes(content)
