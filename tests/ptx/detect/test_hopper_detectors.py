@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
@@ -21,6 +23,13 @@ def of(body: str, threads: int = 64) -> list[tuple[str, int]]:
     detectors, tensor, out = ptx.Detectors(), torch.ones(8, 8), torch.zeros(64)
     head = HEAD.replace("\n", " ")
     run_kernel(f"{head}\n{body}", [ptx.TensorMap(tensor, (8, 8)), out], block=(threads, 1, 1), observers=[detectors])
+    return [(finding.kind, finding.line) for finding in detectors.findings]
+
+
+def of_two_blocks(body: str, args: Sequence = (), threads: int = 32) -> list[tuple[str, int]]:
+    """Returns kind and line of the findings where two blocks of a cluster run a body."""
+    detectors = ptx.Detectors()
+    run_kernel(body, args, (2, 1, 1), (threads, 1, 1), observers=[detectors], cluster=(2, 1, 1))
     return [(finding.kind, finding.line) for finding in detectors.findings]
 
 
@@ -88,8 +97,7 @@ def test_a_multicast_overwrites_what_another_block_still_reads(meet, expected):
     body = f"""{HEAD} mov.u32 %r10, %cluster_ctarank; setp.eq.and.u32 %p5, %r10, 0, %p1; mov.u16 %h1, 3;
 {expect} {ends} {load} {WAIT} {READ} {expect} {meet} {load} {again} {ends}"""
     args = [ptx.TensorMap(torch.ones(8, 8), (8, 8)), torch.zeros(4)]
-    run_kernel(body, args, (2, 1, 1), observers=[detectors := ptx.Detectors()], cluster=(2, 1, 1))
-    assert [finding.kind for finding in detectors.findings] == expected
+    assert [kind for kind, _ in of_two_blocks(body, args)] == expected
 
 
 @pytest.mark.parametrize("before, behind, right", [
@@ -123,14 +131,10 @@ def test_blocks_of_a_cluster_meet_at_its_barrier():
 @%p3 st.shared::cluster.u32 [%r6], 5; barrier.cluster.arrive;{} setp.eq.and.u32 %p4, %r7, 1, %p1;
 @%p4 ld.shared.u32 %r5, [%r2]; {} barrier.cluster.arrive; barrier.cluster.wait;"""
 
-    def find_kinds(first: str, second: str) -> list[str]:
-        detectors = ptx.Detectors()
-        args = [ptx.TensorMap(torch.ones(8, 8), (8, 8)), torch.zeros(4)]
-        run_kernel(f"{HEAD}\n{body.format(first, second)}", args, (2, 1, 1), observers=[detectors], cluster=(2, 1, 1))
-        return [finding.kind for finding in detectors.findings]
-
-    assert find_kinds("barrier.cluster.wait;", "") == []
-    assert find_kinds("", "barrier.cluster.wait;") == [RACE]
+    args = [ptx.TensorMap(torch.ones(8, 8), (8, 8)), torch.zeros(4)]
+    for first, second, expected in (("barrier.cluster.wait;", "", []), ("", "barrier.cluster.wait;", [RACE])):
+        found = of_two_blocks(f"{HEAD}\n{body.format(first, second)}", args)
+        assert [kind for kind, _ in found] == expected
 
 
 # --- mbarriers as such, and how long shared memory lives -----------------------------------------------------
@@ -186,8 +190,7 @@ RELAXED, RELEASED = (f"barrier.cluster.arrive.{order}; {WAITS}" for order in ("r
 ])  # fmt: skip
 def test_an_mbarrier_of_another_block_is_there_and_known(fence, meet, end, expected):
     body = CLUSTER.replace("FENCE", fence).replace("MEET", meet).replace("END", end)
-    run_kernel(body, [], (2, 1, 1), observers=[detectors := ptx.Detectors()], cluster=(2, 1, 1))
-    assert [(finding.kind, finding.line) for finding in detectors.findings] == expected
+    assert of_two_blocks(body) == expected
 
 
 def test_what_one_warp_learns_of_another_block_a_barrier_passes_on():
@@ -205,7 +208,5 @@ setp.eq.u32 %p5, %r0, 32; @%p5 ld.shared.u32 %r7, [%r2];
 DONE: barrier.cluster.arrive; barrier.cluster.wait;
 """
     for barrier, expected in (("bar.sync 0;", []), ("bar.warp.sync -1;", [RACE])):
-        detectors = ptx.Detectors()
-        said = body.replace("BARRIER", barrier)
-        run_kernel(said, [], (2, 1, 1), (64, 1, 1), observers=[detectors], cluster=(2, 1, 1))
-        assert [finding.kind for finding in detectors.findings] == expected
+        found = of_two_blocks(body.replace("BARRIER", barrier), threads=64)
+        assert [kind for kind, _ in found] == expected
