@@ -84,11 +84,17 @@ class LaunchRule:
 
     def _step(self, axis: str) -> int:
         """By how much a size grows from one more block to the next."""
-        first_sizes: dict[int, int] = {}
+
+        def blocks(size: int) -> int:
+            return math.prod(self.at(gemm_ref.Problem(1024, 1024, 1024).resized(**{axis: size})).grid)
+
+        blocks(_MAX_TILE + 1)  # raises UsageError where a GPU would refuse the launch at some of these sizes
+        first_sizes: dict[int, int] = {}  # by the number of blocks
         for size in range(1, _MAX_TILE + 2):
-            x, y, z = self.at(gemm_ref.Problem(1024, 1024, 1024).resized(**{axis: size})).grid
-            first_sizes.setdefault(x * y * z, size)
-        firsts = sorted(first_sizes.values())
+            first_sizes.setdefault(blocks(size), size)
+            if len(first_sizes) > 2:
+                break
+        firsts = list(first_sizes.values())
         return firsts[2] - firsts[1] if len(firsts) > 2 else firsts[-1] - 1 or 1
 
     def __str__(self) -> str:
