@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from cuda_kernels.ceilings import FOLDER
+from cuda_kernels.ceilings.image import Image
 from cuda_kernels.source import compile_ptx
 from gemm_ref.sass import patch
 from gemm_ref.sass.patch import RZ, TWO, Operands
@@ -113,32 +114,6 @@ def values_of(name: str, cubin: bytes) -> dict[int, int]:
     return {register: offset // 4 for register, offset in sorted(loaded)}
 
 
-class Image:
-    """A cubin on the current GPU; a context manager. Raises RuntimeError where the driver refuses."""
-
-    def __init__(self, cubin: bytes) -> None:
-        torch.cuda.init()
-        torch.cuda.current_stream().synchronize()  # the device's context is this thread's from here on
-        self._driver, self._module, self._kernel = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
-        self._call("cuModuleLoadData", ctypes.byref(self._module), cubin)
-        self._call("cuModuleGetFunction", ctypes.byref(self._kernel), self._module, KERNEL.encode())
-
-    def __enter__(self) -> Image:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        torch.cuda.synchronize()
-        self._call("cuModuleUnload", self._module)
-
-    def launch(self, words: torch.Tensor, clocks: torch.Tensor, trips: int) -> None:
-        """Start a block for each of `clocks` (int64), with a thread for each row of `words` (int32, VALUES columns)."""
-        given = (ctypes.c_void_p(words.data_ptr()), ctypes.c_void_p(clocks.data_ptr()), ctypes.c_int(trips))
-        places = (ctypes.c_void_p * len(given))(*(ctypes.addressof(each) for each in given))
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        self._call("cuLaunchKernel", self._kernel, len(clocks), 1, 1, len(words), 1, 1, 0, stream, places, None)
-
-    def _call(self, name: str, *arguments: object) -> None:
-        if error := getattr(self._driver, name)(*arguments):
-            said = ctypes.c_char_p()
-            self._driver.cuGetErrorString(error, ctypes.byref(said))
-            raise RuntimeError(f"{name}: {(said.value or b'unknown error').decode()}")
+def launch(image: Image, words: torch.Tensor, clocks: torch.Tensor, trips: int) -> None:
+    """Starts a block for each of `clocks` (int64), with a thread for each row of `words` (int32, VALUES columns)."""
+    image.launch(KERNEL, len(clocks), len(words), words, clocks, ctypes.c_int(trips))

@@ -36,6 +36,7 @@ TWO = ("FADD", "FMUL")  # d = a and b; the others have c too
 
 _REGISTERS = {"d": 16, "a": 24, "b": 32, "c": 64}
 _OFFSET, _STALL, _STAY, _REUSE = 40, 105, 109, 122
+_RESULT, _READ, _WAITS, _NO_COUNTER = 110, 113, 116, 7
 _APART = 3  # a loop's own instructions stand between those that it repeats
 
 
@@ -112,6 +113,21 @@ def patched(cubin: bytes, places: Sequence[int], operands: Iterable[Operands], *
         number = _put(number, _STALL, 4, stall)
         number = _put(number, _STAY, 1, 1)  # without it b and c cannot be kept both
         number = _put(number, _REUSE, 3, sum(1 << "abc".index(name) for name in its.reuse))
+        new[place : place + SIZE] = number.to_bytes(SIZE, "little")
+    return bytes(new)
+
+
+def with_operand_waits(cubin: bytes, places: Sequence[int], counter: int, loads: bool) -> bytes:
+    """The cubin with instructions at `places` that each wait until the operands of the one before have been read.
+
+    counter: one that the code around them does not use; loads: their results are dropped, and nothing waits for them.
+    """
+    new = bytearray(cubin)
+    for place in places:
+        number = _put(_number(cubin, place), _READ, 3, counter)
+        number = _put(number, _WAITS, 6, 1 << counter)
+        if loads:
+            number = _put(_put(number, _REGISTERS["d"], 8, RZ), _RESULT, 3, _NO_COUNTER)
         new[place : place + SIZE] = number.to_bytes(SIZE, "little")
     return bytes(new)
 

@@ -28,6 +28,7 @@ import numpy as np
 import torch
 
 from cuda_kernels.ceilings import patched
+from cuda_kernels.ceilings.image import Image
 from cuda_kernels.ceilings.patched import UNROLL, Compiled
 from experiments.bench.measure import Bench, Setting
 from experiments.bench.verify import describe
@@ -143,15 +144,15 @@ def _measure(loop: Loop, code: Compiled, sms: int) -> dict[str, Any]:
     operands = loop.instructions(tuple(code.values), UNROLL)
     given = code.small_words(WARP * QUARTERS * loop.warps)
     counted = torch.zeros(sms, dtype=torch.int64, device=DEVICE)
-    with patched.Image(code.with_registers(operands)) as image:
+    with Image(code.with_registers(operands)) as image:
         words = torch.from_numpy(given.view(np.int32)).to(DEVICE)
-        image.launch(words, counted[:1], 1)
+        patched.launch(image, words, counted[:1], 1)
         wrong = int((words.cpu().numpy().view(np.uint32) != code.expected(given, operands)).sum())
         if wrong:
             return {"status": FAIL, "detail": f"{wrong} of {given.size} registers do not hold what they should"}
         taken = []
         for _ in range(REPEATS):
-            image.launch(words, counted, TRIPS)
+            patched.launch(image, words, counted, TRIPS)
             taken.append(counted.cpu().numpy() / (TRIPS * UNROLL * loop.warps))
     low, median, high = np.percentile(taken, [20, 50, 80])
     return {"clocks": median, "clocks_low": low, "clocks_high": high, "repeats": REPEATS}

@@ -1,0 +1,235 @@
+"""How many clocks does an instruction, a copy, a barrier or a launch take, of itself and beside others of its kind?
+
+Expectation: the chip's documents give lanes per multiprocessor and bytes per clock; what a pipe needs between two
+instructions of a warp follows from them, and latencies are those of papers: Jia et al. 2018 (Volta) and Luo et al. 2024
+(Hopper, arXiv 2402.13499). They are what `gemm_ref.clock` predicts times from, and no kernel of the ladder is among
+them.
+
+Method: each loop of `probes` repeats one piece of PTX, and its machine code is first searched for the instruction that
+is meant, as often as it is meant. A latency is that of a chain in one warp, a throughput that of independent chains in
+4 to 32 warps. Loops take about 200,000 clocks by the multiprocessor's own counter, after a run that brings code and
+data to the caches; the value is the median of the blocks of 5 runs. Launches are timed as kernels are.
+
+Run: `python -m experiments run latencies`; it has no filters.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from cuda_kernels import tensor_map
+from cuda_kernels.ceilings.image import Image
+from cuda_kernels.ceilings.loops import Compiled, Loop, compile_loops
+from experiments.bench import telemetry, timers
+from experiments.bench.verify import describe
+from experiments.progress import Bars
+from experiments.records.request import Request
+from experiments.records.rows import ERROR, SKIPPED
+from experiments.studies.latencies.probes import ALL, BOXES, CLOCKS, LINE, PROBES, RANDOM, SHARED_BYTES, Probe, walk
+from experiments.studies.latencies.row import LatencyRow
+from gemm_ref import Box
+
+NAME = "latencies"
+DEVICE = "cuda"
+CAPABILITY = (9, 0)
+RUN_CLOCKS = 200_000
+REPEATS = 5
+TOGETHER = 16  # loops that are compiled together
+SLACK_BYTES = 1 << 22  # behind the data: a block's loop begins where the last one's begins
+
+
+@dataclass(frozen=True)
+class LaunchProbe:
+    """A constant of launches, in `unit`."""
+
+    name: str
+    measure: Callable[[Image, str], Sequence[float]]
+    description: str
+    loop: Loop
+    unit: str = CLOCKS
+    build = None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _empty_us(image: Image, kernel: str) -> list[float]:
+    """An empty kernel between events, beyond what the events take."""
+    timer, nothing = timers.CudaTimer(), timers.events_us()
+    launch = _launcher(image, kernel)
+    return [timer(launch) - nothing for _ in range(100)]
+
+
+def _gap_us(image: Image, kernel: str) -> list[float]:
+    """What a kernel more in the stream takes."""
+    timer, launch = timers.CudaTimer(), _launcher(image, kernel)
+
+    def several(count: int) -> Callable[[], None]:
+        return lambda: [launch() for _ in range(count)] and None
+
+    few, many = several(4), several(20)
+    for _ in range(3):
+        timer(few), timer(many)
+    return [(timer(many) - timer(few)) / 16 for _ in range(50)]
+
+
+def _starts(image: Image, kernel: str, loop: Loop, blocks: int) -> Iterator[np.ndarray]:
+    """For each multiprocessor when its blocks began and ended, (blocks, 2), in order."""
+    given = torch.zeros(LINE, dtype=torch.int64, device=DEVICE)
+    found = replace(loop, blocks=blocks).launch(image, kernel, given, given, 0).cpu().numpy()
+    begins, ends, places = found[:, :, 0].min(1), found[:, :, 1].max(1), found[:, 0, 2]
+    for place in np.unique(places):
+        own = np.stack([begins[places == place], ends[places == place]], 1)
+        yield own[np.argsort(own[:, 0])]
+
+
+def _block_rate(image: Image, kernel: str) -> list[float]:
+    """Clocks of a multiprocessor from a block's start to that of the next, of blocks that end at once."""
+    each = _starts(image, kernel, EMPTY, 64 * multiprocessors())
+    return [float(own[-1, 0] - own[0, 0]) / (len(own) - 1) for own in each if len(own) > 1]
+
+
+def _turnover(image: Image, kernel: str) -> list[float]:
+    """Clocks from the end of a block that is alone on its multiprocessor to the first instruction of the next."""
+    each = _starts(image, kernel, ALONE, 8 * multiprocessors())
+    return [float(gap) for own in each for gap in own[1:, 0] - own[:-1, 1]]
+
+
+def _launcher(image: Image, kernel: str) -> Callable[[], None]:
+    """Starts the empty kernel, and does nothing else on the GPU."""
+    tensors = [torch.zeros(LINE, dtype=torch.int64, device=DEVICE) for _ in range(4)]
+    return lambda: EMPTY.launch_into(image, kernel, tensors, 0)
+
+
+EMPTY = Loop("", "", unroll=1, threads=128)
+ALONE = replace(EMPTY, threads=256, walk=walk(shared_bytes=SHARED_BYTES))
+LAUNCHES = (
+    LaunchProbe(
+        "launch.empty_us", _empty_us, "an empty kernel between two events, beyond two events alone", EMPTY, "us"
+    ),
+    LaunchProbe("launch.gap_us", _gap_us, "from an empty kernel to the next in its stream", EMPTY, "us"),
+    LaunchProbe("launch.block", _block_rate, "of a multiprocessor from a block's start to the next one's", EMPTY),
+    LaunchProbe("launch.turnover", _turnover, "from the end of a block that is alone to the start of the next", ALONE),
+)
+CONTENDERS = (*LAUNCHES, *PROBES.values())
+
+
+def unsuited(probe: Probe | LaunchProbe, request: Request) -> str:
+    """Why the constant is not measured; empty if it is."""
+    if request.device != "cuda":
+        return "the latencies need a GPU, and there is none here"
+    if request.stages or request.backends or request.problems or request.math:
+        return "--stage, --backend, --size and --math choose kernels, and the latencies are the device's"
+    return ""
+
+
+def measure(request: Request, chosen: Sequence[Probe | LaunchProbe], bars: Bars) -> Iterator[LatencyRow]:
+    """Yields a row for each constant."""
+    capability = torch.cuda.get_device_capability()
+    if capability != CAPABILITY:
+        detail = "the loops are for compute capability {}.{}; this GPU has {}.{}".format(*CAPABILITY, *capability)
+        yield from (_row(probe, status=SKIPPED, detail=detail) for probe in chosen)
+        return
+    bars.begin("loops: compiling", len(chosen))
+    with ThreadPoolExecutor() as pool:
+        parts = [chosen[i : i + TOGETHER] for i in range(0, len(chosen), TOGETHER)]
+        built = [code for part in pool.map(lambda part: _compile(part, bars), parts) for code in part]
+    memory: dict[tuple, tuple[torch.Tensor, torch.Tensor]] = {}
+    bars.begin("loops", len(chosen))
+    for probe, code in zip(chosen, built, strict=True):
+        bars.doing(str(probe))
+        yield _measured(probe, code, memory)
+        bars.done()
+
+
+def _compile(probes: Sequence[Probe | LaunchProbe], bars: Bars) -> Sequence[Compiled | Exception]:
+    try:
+        return compile_loops([probe.loop for probe in probes], CAPABILITY)
+    except Exception as error:  # what breaks hides no others
+        return [error] * len(probes)
+    finally:
+        for _ in probes:
+            bars.done()
+
+
+def _row(probe: Probe | LaunchProbe, **values: Any) -> LatencyRow:
+    about: dict[str, Any] = {"stage": probe.name, "unit": probe.unit, "description": probe.description}
+    return LatencyRow(experiment=NAME, backend="cuda", **about, **values)
+
+
+def _measured(probe: Probe | LaunchProbe, code: Compiled | Exception, memory: dict) -> LatencyRow:
+    try:
+        if isinstance(code, Exception):
+            raise code
+        with Image(code.cubin) as image:
+            at = (image, code.kernel)
+            found = probe.measure(*at) if isinstance(probe, LaunchProbe) else _loop_values(probe, *at, memory)
+            mhz = _sm_mhz()
+    except Exception as error:
+        return _row(probe, status=ERROR, detail=describe(error))
+    low, value, high = np.percentile(found, [20, 50, 80])
+    return _row(probe, value=value, low=low, high=high, repeats=REPEATS, sm_mhz=mhz)
+
+
+def _loop_values(probe: Probe, image: Image, kernel: str, memory: dict) -> list[float]:
+    """The constant by each block of each run."""
+    loop = replace(probe.loop, blocks=multiprocessors()) if probe.loop.blocks == ALL else probe.loop
+    data, boxes = _memory(probe, memory)
+    random = np.random.default_rng(0)
+
+    def run(trips: int) -> np.ndarray:
+        line = int(random.integers(probe.data_bytes // LINE // 2))
+        own = data[line * LINE // 8 :] if probe.data == RANDOM and loop.blocks == 1 else data
+        a = line // 256 * 256 if probe.data == BOXES else 0
+        found = loop.launch(image, kernel, own, boxes, trips, a).cpu().numpy()
+        return (found[:, :, 1].max(1) - found[:, :, 0].min(1)) / (trips * loop.unroll)
+
+    first = float(np.median(run(4))) * loop.unroll
+    trips = max(4, round(RUN_CLOCKS / first))
+    return [probe.value(clocks) for _ in range(REPEATS) for clocks in run(trips)]
+
+
+def _memory(probe: Probe, kept: dict) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the loop reads and writes, and a tensor map of it; the last is kept, since several probes read the same."""
+    key = (probe.data, probe.data_bytes, probe.box_rows)
+    if key not in kept:
+        kept.clear()
+        torch.cuda.empty_cache()
+        data = torch.zeros((probe.data_bytes + SLACK_BYTES) // 8, dtype=torch.int64, device=DEVICE)
+        boxes = data[:16]
+        if probe.data == RANDOM:
+            lines = torch.randperm(probe.data_bytes // LINE, device=DEVICE)
+            step = LINE // 8
+            data[: probe.data_bytes // 8].view(-1, step)[lines, 0] = data.data_ptr() + lines.roll(-1) * LINE
+        if probe.data == BOXES:
+            matrix = data[: probe.data_bytes // 8].view(torch.bfloat16).view(-1, LINE // 2)
+            encode = tensor_map.for_gpu((tensor_map.Boxed(matrix, Box(probe.box_rows, LINE // 2)),))
+            encoded = torch.frombuffer(bytearray(bytes(encode(matrix.data_ptr()))), dtype=torch.int64)
+            boxes = encoded.to(DEVICE)
+        kept[key] = data, boxes
+    return kept[key]
+
+
+def multiprocessors() -> int:
+    """Of the current GPU."""
+    return torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+
+
+@functools.cache
+def _nvml() -> tuple:
+    return telemetry.open_gpu()
+
+
+def _sm_mhz() -> float | None:
+    """The multiprocessors' clock now; None where it cannot be read."""
+    try:
+        return telemetry.read(*_nvml()).sm_mhz
+    except Exception:  # a virtual GPU may hide it
+        return None
