@@ -61,7 +61,7 @@ class Loop:
         return ", ".join((*map(str, (self.threads, self.chains, self.unroll, self.offset)), *texts))
 
     def launch(
-        self, image: Image, data: torch.Tensor, tensor_map: torch.Tensor, trips: int, a: int = 0
+        self, image: Image, kernel: str, data: torch.Tensor, tensor_map: torch.Tensor, trips: int, a: int = 0
     ) -> torch.Tensor:
         """Starts the kernel; returns (blocks, warps, 3) of int64: when each warp began and ended, and where.
 
