@@ -13,11 +13,12 @@
 
 // Where threads read and write; an address is that of the block's, warp's and lane's part.
 struct Walk {
-    unsigned step, mask;                           // bytes, for the PTX that advances %4
-    unsigned lane_bytes, warp_bytes, block_bytes;  // from a lane, warp or block to the next in global memory
-    unsigned shared_lane_bytes, shared_warp_bytes;
-    unsigned shared_bytes, shared_mask;  // of shared memory; a word there holds the address of its place & shared_mask
-    unsigned a, b, spread;               // %6, %7; added to them per lane, so that they are in ordinary registers
+    unsigned step, mask;                                        // bytes, for the PTX that advances %4
+    unsigned lane_bytes, warp_bytes, block_bytes;               // from one to the next in global memory
+    unsigned shared_lane_bytes, shared_warp_bytes;              // and in shared memory
+    unsigned shared_step;                                       // of a trip there
+    unsigned filled_bytes, filled_mask;                         // words there hold their own address & filled_mask
+    unsigned a, b, spread;                                      // %6 and %7 of lane 0, and what later lanes add
 };
 
 #define OPERANDS(CHAIN, BYTES)                                                                                      \
@@ -35,10 +36,10 @@ struct Walk {
         const unsigned first = static_cast<unsigned>(__cvta_generic_to_shared(smem));                              \
         const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;                                           \
         const unsigned a = walk.a + lane * walk.spread, b = walk.b + lane * walk.spread;                           \
-        for (unsigned i = 4 * threadIdx.x; i < walk.shared_bytes; i += 4 * blockDim.x) {                           \
-            *reinterpret_cast<unsigned*>(smem + i) = first + (i & walk.shared_mask);                               \
+        for (unsigned i = 4 * threadIdx.x; i < walk.filled_bytes; i += 4 * blockDim.x) {                           \
+            *reinterpret_cast<unsigned*>(smem + i) = first + (i & walk.filled_mask);                               \
         }                                                                                                          \
-        const unsigned shared = first + lane * walk.shared_lane_bytes + warp * walk.shared_warp_bytes;             \
+        unsigned shared = first       + lane * walk.shared_lane_bytes + warp * walk.shared_warp_bytes;             \
         const char* const start = data + blockIdx.x * static_cast<size_t>(walk.block_bytes) +                      \
                                   warp * walk.warp_bytes + lane * walk.lane_bytes;                                 \
         const char* p = start;                                                                                     \
@@ -51,6 +52,7 @@ struct Walk {
         _Pragma("unroll 1") for (int trip = 0; trip < trips; ++trip) {                                             \
             _Pragma("unroll") for (int i = 0; i < UNROLL; ++i) asm volatile(BODY OPERANDS(i % CHAINS, i * OFFSET)); \
             asm volatile(AFTER OPERANDS(0, 0));                                                                    \
+            shared += walk.shared_step;                                                                            \
         }                                                                                                          \
         _Pragma("unroll") for (int i = 0; i < CHAINS; ++i) asm volatile(FINISH OPERANDS(i, i * OFFSET));           \
         const long long end = clock64();                                                                           \

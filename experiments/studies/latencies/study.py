@@ -26,13 +26,13 @@ import torch
 
 from cuda_kernels import tensor_map
 from cuda_kernels.ceilings.image import Image
-from cuda_kernels.ceilings.loops import Compiled, Loop, compile_loops
+from cuda_kernels.ceilings.loops import WARP, Compiled, Loop, compile_loops
 from experiments.bench import telemetry, timers
 from experiments.bench.verify import describe
 from experiments.progress import Bars
 from experiments.records.request import Request
 from experiments.records.rows import ERROR, SKIPPED
-from experiments.studies.latencies.probes import ALL, BOXES, CLOCKS, LINE, PROBES, RANDOM, SHARED_BYTES, Probe, walk
+from experiments.studies.latencies.probes import ALL, BOXES, CLOCKS, LINE, PROBES, RANDOM, SHARED, Probe
 from experiments.studies.latencies.row import LatencyRow
 from gemm_ref import Box
 
@@ -42,7 +42,7 @@ CAPABILITY = (9, 0)
 RUN_CLOCKS = 200_000
 REPEATS = 5
 TOGETHER = 16  # loops that are compiled together
-SLACK_BYTES = 1 << 22  # behind the data: a block's loop begins where the last one's begins
+SLACK_BYTES = 1 << 24  # behind the data: where the last block's part goes on
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,13 @@ def _starts(image: Image, kernel: str, loop: Loop, blocks: int) -> Iterator[np.n
         yield own[np.argsort(own[:, 0])]
 
 
-def _block_rate(image: Image, kernel: str) -> list[float]:
+def _block_clocks(image: Image, kernel: str) -> list[float]:
     """Clocks of a multiprocessor from a block's start to that of the next, of blocks that end at once."""
-    each = _starts(image, kernel, EMPTY, 64 * multiprocessors())
+    each = _starts(image, kernel, replace(EMPTY, threads=WARP), 256 * multiprocessors())
     return [float(own[-1, 0] - own[0, 0]) / (len(own) - 1) for own in each if len(own) > 1]
 
 
-def _turnover(image: Image, kernel: str) -> list[float]:
+def _turnover_clocks(image: Image, kernel: str) -> list[float]:
     """Clocks from the end of a block that is alone on its multiprocessor to the first instruction of the next."""
     each = _starts(image, kernel, ALONE, 8 * multiprocessors())
     return [float(gap) for own in each for gap in own[1:, 0] - own[:-1, 1]]
@@ -109,14 +109,14 @@ def _launcher(image: Image, kernel: str) -> Callable[[], None]:
 
 
 EMPTY = Loop("", "", unroll=1, threads=128)
-ALONE = replace(EMPTY, threads=256, walk=walk(shared_bytes=SHARED_BYTES))
+ALONE = replace(EMPTY, shared_bytes=SHARED)
 LAUNCHES = (
+    LaunchProbe("launch.empty", _empty_us, "an empty kernel between two events, beyond two events alone", EMPTY, "us"),
+    LaunchProbe("launch.gap", _gap_us, "from an empty kernel to the next in its stream", EMPTY, "us"),
+    LaunchProbe("launch.block", _block_clocks, "from a block's start to the next one's, of blocks of a warp", EMPTY),
     LaunchProbe(
-        "launch.empty_us", _empty_us, "an empty kernel between two events, beyond two events alone", EMPTY, "us"
+        "launch.turnover", _turnover_clocks, "from the end of a block that is alone to the next one's start", ALONE
     ),
-    LaunchProbe("launch.gap_us", _gap_us, "from an empty kernel to the next in its stream", EMPTY, "us"),
-    LaunchProbe("launch.block", _block_rate, "of a multiprocessor from a block's start to the next one's", EMPTY),
-    LaunchProbe("launch.turnover", _turnover, "from the end of a block that is alone to the start of the next", ALONE),
 )
 CONTENDERS = (*LAUNCHES, *PROBES.values())
 
@@ -187,8 +187,8 @@ def _loop_values(probe: Probe, image: Image, kernel: str, memory: dict) -> list[
     def run(trips: int) -> np.ndarray:
         line = int(random.integers(probe.data_bytes // LINE // 2))
         own = data[line * LINE // 8 :] if probe.data == RANDOM and loop.blocks == 1 else data
-        a = line // 256 * 256 if probe.data == BOXES else 0
-        found = loop.launch(image, kernel, own, boxes, trips, a).cpu().numpy()
+        first = replace(loop, a=line // 256 * 256) if probe.data == BOXES else loop
+        found = first.launch(image, kernel, own, boxes, trips).cpu().numpy()
         return (found[:, :, 1].max(1) - found[:, :, 0].min(1)) / (trips * loop.unroll)
 
     first = float(np.median(run(4))) * loop.unroll
