@@ -126,7 +126,7 @@ def with_operand_waits(cubin: bytes, places: Sequence[int], counter: int, loads:
     for place in places:
         number = _put(_number(cubin, place), _READ, 3, counter)
         number = _put(number, _WAITS, 6, 1 << counter)
-        number = _put(number, _STALL, 4, 2)  # after 1 clock the next would not see the counter
+        number = _put(number, _STALL, 4, max(2, number >> _STALL & 15))  # after 1 the next does not see the counter
         if loads:
             number = _put(_put(number, _REGISTERS["d"], 8, RZ), _RESULT, 3, _NO_COUNTER)
         new[place : place + SIZE] = number.to_bytes(SIZE, "little")

@@ -153,12 +153,14 @@ def _global() -> Iterator[Probe]:
     wide = {**moving, "lane_bytes": 16, "warp_bytes": 512, "after": ADVANCE}
     narrow = {**moving, "lane_bytes": 4, "warp_bytes": LINE, "after": ADVANCE}
     shared = {"shared_lane_bytes": 16, "shared_warp_bytes": 512, "shared_bytes": SHARED}
-    wait = {"after": f"cp.async.commit_group; cp.async.wait_group 1; {ADVANCE}"}
+    turns = f"cp.async.commit_group; cp.async.wait_group 1; xor.b32 %0, %0, {APART}; {ADVANCE}"  # of two buffers
+    copies = {**wide, **shared, "chains": 1, "setup": "mov.b32 %0, 0;", "after": turns}
+    copy = "{ .reg .b32 t; add.u32 t, %5, %0; cp.async.cg.shared.global [t], [%8], 16; }"
     bodies = {
         "LDG.128": (Loop(pieces.load("global.cg", "%8", 128), "LDG.128", **wide), 16),
         "LDG.128 L1": (Loop(pieces.load("global.ca", "%8", 128), "LDG.128", **wide), 16),
         "LDG.32 L1": (Loop(pieces.load("global.ca", "%8", 32), "LDG", **narrow), 4),
-        "LDGSTS.128": (Loop("cp.async.cg.shared.global [%5], [%8], 16;", "LDGSTS", **wide | shared | wait), 16),
+        "LDGSTS.128": (Loop(copy, "LDGSTS", **copies), 16),
         "STG.128": (Loop(f"st.global.v4.b32 [%8], {WORDS[128]};", "STG.128", **wide), 16),
         "STG.32": (Loop("st.global.b32 [%8], %0;", "STG", **narrow), 4),
         "REDG.32": (Loop("red.global.add.f32 [%8], %1;", "REDG", **narrow), 4),
@@ -180,9 +182,9 @@ def _global() -> Iterator[Probe]:
     )
     loop = Loop("atom.global.add.u32 %0, [%4], %0;", "ATOMG", lane_bytes=4)
     yield Probe("latency.ATOMG", loop, "an addition to L2 on the result of another")
-    copy = Loop("cp.async.cg.shared.global [%5], [%4], 16; cp.async.wait_all;", "LDGSTS", lane_bytes=16,
+    loop = Loop("cp.async.cg.shared.global [%5], [%4], 16; cp.async.wait_all;", "LDGSTS", lane_bytes=16,
                 shared_lane_bytes=16, shared_bytes=SHARED)  # fmt: skip
-    yield Probe("latency.LDGSTS", copy, "from L2 to shared memory until it is waited for")
+    yield Probe("latency.LDGSTS", loop, "from L2 to shared memory until it is waited for")
 
 
 def _boxes(rows: int, chains: int, region: int = L2_BYTES, apart: int = APART) -> Loop:
