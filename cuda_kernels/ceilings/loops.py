@@ -122,7 +122,7 @@ def compile_loops(loops: Sequence[Loop], capability: tuple[int, int]) -> list[Co
             if not loop.unroll <= len(places) <= loop.unroll + _FEW:
                 wrong[name] = BuildError(f"the loop has {len(places)} {opcode}, not {loop.unroll}: {loop.body}")
         if loop.waits_for_operands:
-            begin, _ = code_places(cubin)[name]
-            at = [begin + patch.SIZE * place for places in found.values() for place in places]
-            cubin = patch.with_operand_waits(cubin, at, COUNTERS - 1, loads=loop.opcode.startswith("LD"))
+            begin, length = code_places(cubin)[name]
+            at = [begin + patch.SIZE * place for place in sum(found.values(), [])]
+            cubin = patch.with_operand_waits(cubin, range(begin, begin + length, patch.SIZE), at, COUNTERS - 1)
     return [wrong.get(name) or Compiled(cubin, name) for name in names]

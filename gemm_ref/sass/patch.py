@@ -32,6 +32,7 @@ OPERATIONS = MappingProxyType(
         "STG": (0x986,),
     }
 )
+LOADS = (0x981, 0x984)  # LDG, LDS
 TWO = ("FADD", "FMUL")  # d = a and b; the others have c too
 
 _REGISTERS = {"d": 16, "a": 24, "b": 32, "c": 64}
@@ -117,18 +118,22 @@ def patched(cubin: bytes, places: Sequence[int], operands: Iterable[Operands], *
     return bytes(new)
 
 
-def with_operand_waits(cubin: bytes, places: Sequence[int], counter: int, loads: bool) -> bytes:
+def with_operand_waits(cubin: bytes, code: range, places: Sequence[int], counter: int) -> bytes:
     """The cubin with instructions at `places` that each wait until the operands of the one before have been read.
 
-    counter: one that the code around them does not use; loads: their results are dropped, and nothing waits for them.
+    What they load is dropped. code: their kernel, where all that waits for anything waits for the operands too;
+    counter: one that nothing else raises.
     """
     new = bytearray(cubin)
-    for place in places:
-        number = _put(_number(cubin, place), _READ, 3, counter)
-        number = _put(number, _WAITS, 6, 1 << counter)
-        number = _put(number, _STALL, 4, max(2, number >> _STALL & 15))  # after 1 the next does not see the counter
-        if loads:
-            number = _put(_put(number, _REGISTERS["d"], 8, RZ), _RESULT, 3, _NO_COUNTER)
+    for place in code:
+        number = _number(cubin, place)
+        if place in places:
+            number = _put(number, _READ, 3, counter)
+            number = _put(number, _STALL, 4, max(2, number >> _STALL & 15))  # after 1 the next does not see the counter
+            if number & 0xFFF in LOADS:
+                number = _put(_put(number, _REGISTERS["d"], 8, RZ), _RESULT, 3, _NO_COUNTER)
+        if place in places or number >> _WAITS & 63:
+            number |= 1 << _WAITS + counter
         new[place : place + SIZE] = number.to_bytes(SIZE, "little")
     return bytes(new)
 
