@@ -257,5 +257,5 @@ def _synchronisation() -> Iterator[Probe]:
         yield Probe(f"latency.SYNCS {name}", loop, f"from an arrival until a warp that waits goes on: its {name}")
 
 
-_PARTS = (_pipes, _shared, _global, _tensor_cores, _synchronisation, _releases, _tma)
+_PARTS = (_pipes, _shared, _global, _tensor_cores, _synchronisation, _tma, _releases)
 PROBES = {probe.name: probe for part in _PARTS for probe in part()}
