@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import torch
 
@@ -26,7 +27,7 @@ class Image:
         torch.cuda.synchronize()
         self._call("cuModuleUnload", self._module)
 
-    def launch(self, kernel: str, blocks: int, threads: int, *arguments: object, shared_bytes: int = 0) -> None:
+    def launch(self, kernel: str, blocks: int, threads: int, *arguments: Any, shared_bytes: int = 0) -> None:
         """Starts a kernel on torch's current stream; a tensor among the arguments stands for its address."""
         if kernel not in self._kernels:
             self._kernels[kernel] = ctypes.c_void_p()

@@ -81,7 +81,7 @@ class Loop:
 
     def launch_into(self, image: Image, kernel: str, tensors: Sequence[torch.Tensor], trips: int) -> None:
         """Starts the kernel on the tensors that are its first arguments."""
-        walk = Walk(*(getattr(self, name) for name, _ in Walk._fields_))
+        walk = Walk(*(getattr(self, field[0]) for field in Walk._fields_))
         arguments = (*tensors, ctypes.c_int(trips), walk)
         image.launch(kernel, self.blocks, self.threads, *arguments, shared_bytes=self.shared_bytes)
 

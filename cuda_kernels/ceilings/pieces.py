@@ -63,9 +63,12 @@ def load(space: str, address: str, bits: int) -> str:
     return f"{{ .reg .b32 {target}; ld.{space}.{KINDS[bits]} {{{target}}}, [{address}]; {adds} }}".replace("{t0}", "t0")
 
 
-def load_matrices(count: int, words: list[str], address: str) -> str:
-    """Matrices of 8 x 8 from shared memory."""
-    return f"ldmatrix.sync.aligned.m8n8.x{count}.shared.b16 {{{', '.join(words)}}}, [{address}];"
+def load_matrices(count: int, address: str, *, summed: bool) -> str:
+    """Matrices of 8 x 8 from shared memory, in the chain's words or combined with them."""
+    names = [f"t{i}" if summed else f"%{i}" for i in range(count)]
+    ptx = f"ldmatrix.sync.aligned.m8n8.x{count}.shared.b16 {{{', '.join(names)}}}, [{address}];"
+    adds = " ".join(f"xor.b32 %{i}, %{i}, {name};" for i, name in enumerate(names))
+    return f"{{ .reg .b32 {', '.join(names)}; {ptx} {adds} }}" if summed else ptx
 
 
 def mma(shape: str, kind: str, first: str = "{%6, %6, %6, %6}", sums: str = WORDS[128]) -> str:
@@ -129,6 +132,14 @@ def burst(size: int, count: int) -> dict[str, Any]:
     setup = ROW["setup"].format(apart=0) + " " + _INITIALISE
     after = f"{arrive} {WAIT} xor.b32 %2, %2, 1;"
     return {"body": elected(BOX), "declare": ROW["declare"], "setup": setup, "after": after, "unroll": count}
+
+
+def store(rows: int, region: int, until: str) -> dict[str, Any]:
+    """Boxes from shared memory to global memory, each waited for `until` it is written (empty) or `.read`."""
+    wait = "cp.async.bulk.wait_group{} 0;"
+    setup = ROW["setup"].format(apart=0)
+    body = f"{STORE} {wait.format(until)} {next_row(rows, region)}"
+    return {"body": body, "declare": ROW["declare"], "setup": setup, "finish": wait.format("")}
 
 
 def exchange(other: int) -> dict[str, Any]:

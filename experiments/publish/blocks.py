@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import gemm_ref
+from experiments.publish import gpus
 from experiments.publish.compilers import compiler_findings
 from experiments.publish.docs import cost, devices, findings, instructions, readme, sweeps
 from experiments.publish.wording import docs_page
@@ -42,6 +43,7 @@ PAGES = {  # file -> what writes the whole of it from a folder of results
     ROOT / "docs" / "cost.md": cost.render,
     ROOT / "docs" / "devices.md": devices.render,
     ROOT / "docs" / "instructions.md": instructions.render,
+    ROOT / "gemm_ref" / "clock" / "gpus.toml": gpus.render,
 }
 
 

@@ -15,9 +15,9 @@ from experiments.records import store
 
 # table -> title of its panel; the others are in the CSV alone
 PANELS = {
-    "latency": "to an instruction on its result",
-    "interval": "of a scheduler, per instruction",
-    "request": "of the multiprocessor, per instruction",
+    "latency": "until the result is read",
+    "interval": "of a scheduler",
+    "request": "of a multiprocessor",
 }
 _ROW_INCHES = 0.19
 
@@ -31,10 +31,13 @@ def draw(folder: Path) -> Iterator[style.Picture]:
         return
     rows = max(map(len, parts.values()))
     size = (style.WIDTH, 1.6 + _ROW_INCHES * rows)
-    sheet = Sheet(size, "What instructions take, in clocks", "median of runs", store.caption(frame, folder))
+    subtitle = (
+        "clocks until an instruction's result is read, and those of a scheduler or multiprocessor for each of many"
+    )
+    sheet = Sheet(size, "What instructions take", subtitle, store.caption(frame, folder))
     for ax, (table, own) in zip(sheet.figure.subplots(1, len(PANELS)), parts.items(), strict=True):
         _panel(ax, own, PANELS[table], rows)
-    sheet.place(0.36, 0.42, left=0.15, right=0.99, wspace=0.95)
+    sheet.place(0.36, 0.42, left=0.15, right=0.96, wspace=0.9)
     yield "latencies", sheet.figure
 
 

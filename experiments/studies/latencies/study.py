@@ -27,12 +27,13 @@ import torch
 from cuda_kernels import tensor_map
 from cuda_kernels.ceilings.image import Image
 from cuda_kernels.ceilings.loops import WARP, Compiled, Loop, compile_loops
+from cuda_kernels.ceilings.pieces import LINE
 from experiments.bench import telemetry, timers
 from experiments.bench.verify import describe
 from experiments.progress import Bars
 from experiments.records.request import Request
 from experiments.records.rows import ERROR, SKIPPED
-from experiments.studies.latencies.probes import ALL, BOXES, CLOCKS, LINE, PROBES, RANDOM, SHARED, Probe
+from experiments.studies.latencies.probes import ALL, BOXES, CLOCKS, PROBES, RANDOM, SHARED, Probe
 from experiments.studies.latencies.row import LatencyRow
 from gemm_ref import Box
 
@@ -72,7 +73,11 @@ def _gap_us(image: Image, kernel: str) -> list[float]:
     timer, launch = timers.CudaTimer(), _launcher(image, kernel)
 
     def several(count: int) -> Callable[[], None]:
-        return lambda: [launch() for _ in range(count)] and None
+        def launch_all() -> None:
+            for _ in range(count):
+                launch()
+
+        return launch_all
 
     few, many = several(4), several(20)
     for _ in range(3):

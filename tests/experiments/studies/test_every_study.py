@@ -72,7 +72,8 @@ def test_nothing_measured_says_nothing(draw_pictures, tmp_path, name):
 def picture_texts(name: str) -> list[str]:
     """Returns a line per picture of the published rows: its name, and all its texts in the order of drawing."""
     lines = []
-    for file, svg in pictures.render(name, store.PUBLISHED, style.PAGE).items():
+    folder = next(folder for folder in store.published() if (folder / f"{name}.csv").exists())
+    for file, svg in pictures.render(name, folder, style.PAGE).items():
         texts = re.findall(r"<text.*?</text>", svg.decode(), re.DOTALL)
         joined = " | ".join(" ".join(html.unescape(re.sub("<[^>]*>", "", text)).split()) for text in texts)
         lines.append(f"{file.removesuffix(style.PAGE)}: {joined}")

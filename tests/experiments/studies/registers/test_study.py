@@ -68,10 +68,10 @@ def test_a_wrong_register_fails_and_is_not_timed(monkeypatch):
 
         def __init__(self, cubin: bytes) -> None: ...
 
-        def launch(self, words, clocks, trips):
-            assert trips == 1, "it was timed"
+        def launch(self, kernel, blocks, threads, words, clocks, trips):
+            assert trips.value == 1, "it was timed"
 
-    monkeypatch.setattr(patched, "Image", Wrong)
+    monkeypatch.setattr(registers, "Image", Wrong)
     monkeypatch.setattr(registers, "DEVICE", "cpu")
     values = registers._measure(LOOPS[0], patched.compiled("FFMA", (9, 0)), sms=2)
     assert values["status"] == FAIL and "of 18432 registers do not hold what they should" in values["detail"]

@@ -1,0 +1,1 @@
+"""Predicted times of kernels on GPUs that are not there."""
