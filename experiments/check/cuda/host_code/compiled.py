@@ -54,10 +54,7 @@ def compile_object(source: Path, flags: Sequence[str]) -> str:
 
 
 def _preprocessed(commands: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns (what the commands wrote, with numbers for the folders of the files that lines come from, these files).
-
-    The same file may lie in another folder next time.
-    """
+    """Returns (what the commands wrote, with numbers for the folders of files, which may change; the files)."""
     numbers: dict[str, str] = {}
 
     def numbered(marker: re.Match) -> str:
