@@ -351,8 +351,3 @@ def test_the_document_shows_code_that_is_run():
     lines = {line.strip() for path in files for line in path.read_text(encoding="utf-8").splitlines()}
     shown = "\n".join(re.findall(r"```cpp\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.S)).splitlines()
     assert shown and [line for line in shown if line.strip() not in lines] == []
-
-
-def test_the_document_links_to_files_that_exist():
-    links = re.findall(r"\]\(([^)#]+)", DOCUMENT.read_text(encoding="utf-8"))
-    assert links and [link for link in links if not (DOCUMENT.parent / link).exists()] == []

@@ -214,13 +214,9 @@ TILE_BYTES, SLICE_BYTES = 32 * 32 * 4, 2 * 128 * 16 * 4  # of s01 to s05; of A's
 SHARED_BYTES = {
     "s01 triton": TILE_BYTES,
     **dict.fromkeys(("s01 gluon", "s02 triton", "s02 gluon", "s03 triton", "s03 gluon"), 0),
-    **dict.fromkeys(("s04 triton", "s04 gluon", "s05 gluon transposed", "s05 gluon swizzled"), 2 * TILE_BYTES),
-    "s05 gluon padded": 2 * TILE_BYTES + 128,
     "s06 triton": 64 * 64 * 4,  # to turn C round; the slices take half
-    "s06 gluon": 2 * 64 * 16 * 4,
     **dict.fromkeys(("s10 triton one_block", "s11 triton tile128"), 2 * SLICE_BYTES),
     "s12 triton tile128": 3 * SLICE_BYTES,
-    "s12 gluon wide": 3 * (64 + 128) * 16 * 4,
 }
 # The accesses to shared memory that have bank conflicts: wavefronts over those without.
 CONFLICTS = {

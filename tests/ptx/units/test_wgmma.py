@@ -256,19 +256,6 @@ def test_shared_memory_is_read_at_the_wait_and_not_before():
     )
 
 
-def test_groups_are_waited_for_one_by_one():
-    image, product = plain_product()
-    second = instruction("bf16.bf16", 8, *PLAIN, "-1, 1, 0, 0", first=4)
-    body = setting(8) + FENCE + PLUS + COMMIT + second + COMMIT + "WAITS" + storing(8)
-    out = {}
-    for keep in (0, 1, 2):
-        out[keep] = torch.zeros(8, 128)
-        run_kernel(HEAD + body.replace("WAITS", WAIT_GROUP.format(keep)), [image, out[keep]], block=(128, 1, 1))
-    assert torch.equal(matrix(out[0][:4], 4), product) and torch.equal(matrix(out[0][4:], 4), -product)
-    assert torch.equal(matrix(out[1][:4], 4), product) and out[1][4:].isnan().all()
-    assert out[2].isnan().all()
-
-
 def test_an_accumulator_that_is_read_early_is_nan_and_reported():
     image, product = plain_product()
     seen = []
