@@ -224,6 +224,24 @@ def test_on_range_decides_in_every_call_whether_operands_out_of_range_raise(gemm
     assert [plan.raise_on_range for plan in plans] == [False, True, False]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"a": A[:, :3]}, "inner sizes differ"),
+        ({"out": torch.empty(8, 12, requires_grad=True)}, "out requires grad"),
+        ({"a": A.to_sparse()}, "a must be dense"),
+        ({"scale_a": torch.tensor(2.0)}, "scale_a is for fp8"),
+        ({"stage": ["s08"]}, "a stage is named by its id"),
+        ({"a": None}, "a must be a torch.Tensor"),
+    ],
+)
+def test_a_wrong_call_is_wrong_every_time(gemm, wrong, message):
+    for _ in range(2):
+        gemm(A, B)
+        with pytest.raises(ValueError, match=message):
+            gemm(**{"a": A, "b": B} | wrong)
+
+
 def test_alpha_and_beta_are_no_part_of_a_plan(gemm):
     for alpha, beta in ((2.0, 0.5), (3, 4), (0.0, torch.nan)):
         c = gemm(A, B, c=C, alpha=alpha, beta=beta, **S19)
