@@ -1,4 +1,4 @@
-"""`experiments check` on CUDA kernels: every pitfall, the notes' kinds of mistakes, options, and exit codes."""
+"""`experiments check` on CUDA kernels, beside what reports.txt has: costs, options, encodings and exit codes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ import pytest
 
 from cuda_kernels import source
 from experiments.check.faults import FaultKind
-from experiments.check.messages import Advice, Limit, Why
+from experiments.check.messages import Advice, Limit
 from gemm_ref import toolchain
 from gemm_ref.sass import tools
 from tests.experiments.check.helpers import MULTIPLY, SIGNATURE, check_file, values
+from tests.experiments.check.test_reports import CASES
 
 PITFALLS = Path(__file__).resolve().parents[2] / "cuda_kernels" / "pitfalls"
 TILES = {"block": "16,16", "grid": "cdiv(N,128),cdiv(M,128)"}
 SQUARES = {"block": "32,32", "grid": "cdiv(N,32),cdiv(M,32)"}
 ROWS_ON_X = {"block": "32,32", "grid": "cdiv(M,32),cdiv(N,32)"}
-ONE_SIZE = {"sizes": ("64x96x32",)}  # where it shows at any
-ONE_TILE = {"sizes": ("256x128x8",)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,52 +49,7 @@ def run(invoke):
     return lambda *arguments: invoke("check", "--device", "cpu", *arguments)
 
 
-# What must be reported of each kernel of tests/pitfalls/ that has a fault: codes of reasons with values, and faults.
-UNWRITTEN, OUTSIDE = FaultKind.UNWRITTEN_READ, FaultKind.OUT_OF_BOUNDS
-WRONG = {
-    ("one_element", "strides_of_a_square"): (
-        {},
-        {Why.SQUARE_ONLY: {}, Why.WRONG_STRIDE: {"line": 14, "matrix": "A", "name": "M"}},
-        {FaultKind.WRITTEN_TWICE, FaultKind.NEVER_WRITTEN, OUTSIDE},
-    ),
-    ("one_element", "own_initialiser"): (
-        {"block": "16,16", "grid": "cdiv(N,16),cdiv(M,16)", **ONE_SIZE},
-        {Why.NOTHING_WRITTEN: {}},
-        {FaultKind.NEVER_WRITTEN, FaultKind.UNDEFINED_VALUE},
-    ),
-    ("shared_tile", "adds_into_c"): ({}, {Why.NEEDS_ZEROED_C: {}}, {UNWRITTEN}),
-    ("shared_tile", "mixed_axes_16"): (ROWS_ON_X | ONE_SIZE, {}, {FaultKind.RACE, UNWRITTEN}),
-    ("shared_tile", "leaves_before_the_barrier"): (
-        {},
-        {Why.NEEDS_MULTIPLE: {"axis": "M", "multiple": 32, "smallest": "1x32x64"}},
-        {UNWRITTEN},
-    ),
-    ("shared_tile", "drops_the_k_tail"): (
-        {},
-        {
-            Why.NEEDS_MULTIPLE: {"axis": "K", "multiple": 32, "smallest": "32x32x1"},
-            Why.K_TAIL_DROPPED: {"step": 32},
-        },
-        set(),
-    ),
-    ("shared_tile", "untested_edges"): (
-        SQUARES,
-        {Why.NEEDS_MULTIPLE: {"axis": "M", "multiple": 32, "smallest": "1x32x64"}},
-        {OUTSIDE},
-    ),
-    ("shared_tile", "untested_store"): ({"sizes": ("33x31x9",)}, {}, {FaultKind.WRITTEN_TWICE}),
-    ("shared_tile", "no_thread_offset"): (ONE_SIZE, {Why.OTHER_ELEMENTS: {"matrices": "A and of B"}}, set()),
-    ("shared_tile", "slice_turned_round"): (ONE_SIZE, {Why.OTHER_ELEMENTS: {"matrices": "A"}}, set()),
-    ("shared_tile", "x_along_block_k"): (ONE_SIZE, {Why.OTHER_ELEMENTS: {"matrices": "A"}}, set()),
-    ("thread_tile", "whole_tiles_only"): (
-        TILES,
-        {Why.NEEDS_MULTIPLE: {"axis": "M", "multiple": 128, "smallest": "1x128x32"}},
-        {OUTSIDE, FaultKind.MISALIGNED},
-    ),
-    ("thread_tile", "first_element_guard"): (TILES | {"sizes": ("256x1x64",)}, {}, {FaultKind.MISALIGNED}),
-    ("thread_tile", "stores_the_tile_elsewhere"): (TILES | ONE_TILE, {Why.ELEMENTS_MOVED: {}}, set()),
-    ("thread_tile", "loads_by_the_tile_of_c"): (TILES | ONE_TILE, {}, {OUTSIDE}),
-}
+# What is said of each kernel of tests/cuda_kernels/pitfalls/ that is only slow; reports.txt has what is wrong.
 SOUND = {
     ("one_element", "offsets_of_32_bits"): ({}, Limit.OFFSETS_IN_32_BITS, "C"),
     ("shared_tile", "mixed_axes_32"): (ROWS_ON_X, Advice.NOT_COALESCED, "load of A (32 sectors per request where 4"),
@@ -106,17 +60,6 @@ SOUND = {
     ("thread_tile", "tile_columns_cut"): (TILES, Advice.NOT_COALESCED, ""),
     ("thread_tile", "half_a_warp"): ({"block": "4,4", "grid": SQUARES["grid"]}, Advice.NOT_COALESCED, "store of C (16"),
 }
-
-
-@pytest.mark.parametrize(("file", "kernel"), WRONG)
-def test_a_pitfall_is_identified(uncounted, file, kernel):
-    options, reasons, kinds = WRONG[file, kernel]
-    found = check_file(PITFALLS / f"{file}.cu", kernel=kernel, **options)
-    assert not found.sound
-    for code, expected in reasons.items():
-        assert expected.items() <= values(found.why, code).items(), found.why
-    assert kinds <= {fault.kind for fault in found.faults}, found.faults
-    assert all(fault.quote and fault.line for fault in found.faults)
 
 
 @pytest.mark.parametrize(("file", "kernel"), SOUND)
@@ -138,7 +81,8 @@ def test_every_pitfall_is_tried():
     names = set()
     for path in PITFALLS.glob("*.cu"):
         names |= set(re.findall(r"__global__ void\s*(?:__launch_bounds__\(\d+\))?\s*(\w+)\(", path.read_text()))
-    assert {kernel for _, kernel in (*WRONG, *SOUND)} == names - {"unaligned_vectors"}
+    wrong = {name.removeprefix("the pitfall ") for name in CASES if name.startswith("the pitfall ")}
+    assert {*wrong, *(kernel for _, kernel in SOUND)} == names - {"unaligned_vectors"}
 
 
 def test_a_loop_without_an_end(write, uncounted, monkeypatch):
@@ -159,49 +103,19 @@ def test_only_the_sizes_that_were_asked_for(run):
     assert found["sound"] and tried == [(128, 128, 8, "integers"), (128, 128, 8, "one_hot")]
 
 
-USAGE = [
-    (("missing.cu",), "there is no file missing.cu"),
-    (("kernel.txt",), "neither CUDA (.cu, .cuh) nor Python (.py)"),
-    (("plain.cu",), "has no __global__ function"),
-    (("two.cu",), "choose one with --kernel, of one, two"),
-    (("two.cu", "--kernel", "tow"), "has no kernel 'tow': there are one, two; did you mean two?"),
-    (("first.cu",), "pass --grid and --block, in M, N and K, such as --block 16,16"),
-    (("first.cu", "--block", "16,16"), "pass --grid, in M, N and K"),
-    (("two.cu", "--kernel", "two"), "Pass -D TILE=32, with the value that is meant"),
-    (("two.cu", "--kernel", "one", "--args", "A,B,C"), "--args names 3 arguments and one takes 6"),
-    (("two.cu", "--kernel", "one", "--args", "A,B,C,M,N,Z"), "'Z' is none of A, B, C"),
-    (("two.cu", "--kernel", "one", "--args", "A,B,M,C,N,K"), "float* C of one cannot be M"),
-    (("two.cu", "--kernel", "one", "--block", "64,64", "--grid", "1"), "a block has 1 to 1024 threads"),
-    (("two.cu", "--kernel", "one", "--block", "16", "--grid", "cdiv(X,16)"), "X has no value here"),
-    (("two.cu", "--kernel", "one", "--block", "16", "--grid", "__import__('os')"), "is not understood"),
-    (("two.cu", "--kernel", "one", "--block", "16", "--grid", "M/0"), "divides by zero"),
-    (("two.cu", "--kernel", "one", "--block", "16", "--grid", "(M"), "is not an expression"),
-    (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1", "--size", "12x"), "1021x509x131"),
-    (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1", "--size", "4096"), "a smaller --size"),
-    (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1", "--size", "0"), "nothing to compute"),
-    (("long.cu", "--block", "1", "--grid", "1"), "has the type long: there are float, double"),
-    (("lacks.cu", "--block", "32", "--grid", "1"), "the reference GPU cannot run it, right or wrong"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "message"), USAGE, ids=[message[:30] for _, message in USAGE])
-def test_usage_errors_say_what_to_pass(run, write, monkeypatch, tmp_path, arguments, message):
-    write("int main() { return 0; }", "plain.cu")
-    write("", "kernel.txt")
-    one = f"__global__ void one{SIGNATURE} {{ while (K--) C[0] += TILE; }}\n"
-    places = "int row = blockIdx.y * TILE + threadIdx.y; int col = blockIdx.x * TILE + threadIdx.x;"
-    two = f"__global__ void two{SIGNATURE} {{ {places} if (row < M && col < N) while (K--) C[0] += 1; }}"
-    write(one + two, "two.cu")
-    write(f"__global__ void first{SIGNATURE} {{ while (K--) C[0] += 1; }}", "first.cu")
-    write(f"__global__ void one{SIGNATURE.replace('float', 'long')} {{ while (K--); }}", "long.cu")
-    write(
-        f'__global__ void one{SIGNATURE} {{ int x; asm("mov.u32 %0, %%pm0;" : "=r"(x)); while (K--) C[x] = x; }}',
-        "lacks.cu",
-    )
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("missing.cu",), "there is no file missing.cu"),
+        (("two.cu",), "choose one with --kernel, of one, multiply"),
+        (("two.cu", "--kernel", "multiply", "--size", "12x"), "1021x509x131"),
+    ],
+)
+def test_a_refusal_is_printed(run, write, monkeypatch, tmp_path, arguments, message):
+    write(MULTIPLY.replace("multiply", "one") + MULTIPLY, "two.cu")
     monkeypatch.chdir(tmp_path)
     result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    assert message in result.said, result.output
+    assert result.exit_code == 2 and message in result.said, result.output
 
 
 def test_the_document_shows_what_is_printed(run, write, tmp_path, monkeypatch):

@@ -1,7 +1,9 @@
-"""What `check` reports of CUDA files as they are published: reports.txt has each file, and what is said of it.
+"""What `check` reports of files as they are published: reports.txt has each file, and what is said of it.
 
 A case of reports.txt has a name (#), options ($), files with their lines indented (@; the first is checked), and the
-report (>): the beginning of the headline, the launch, sizes, the kinds of faults, and each code with its values.
+report (>): the beginning of the headline, the launch, sizes, faults, and each code with its values. A file
+that is like that of another case has only the lines that are replaced (-), and what takes their place (+). One that is
+from a folder of the repo is read there.
 
 `python -m tests.experiments.check.test_reports` writes the reports again: read what changed in them.
 """
@@ -19,7 +21,9 @@ import pytest
 from experiments.check import cost
 from experiments.check.report import Word
 from experiments.records.request import UsageError
+from gemm_ref.build import CACHE, digest, write_whole
 from tests.experiments.check.helpers import check_file
+from tests.imports import ROOT
 
 FILE = Path(__file__).with_name("reports.txt")
 
@@ -27,22 +31,25 @@ FILE = Path(__file__).with_name("reports.txt")
 class Case(NamedTuple):
     """The files of a project, the options of a check, and the lines of its report."""
 
-    name: str
+    written: list[str]  # its lines of reports.txt, without the report
     options: list[str]
     files: dict[str, str]
     report: list[str]
 
-    def check(self, folder: Path) -> list[str]:
-        """Returns the lines of the report on the first file, after writing all files to a folder."""
+    def check(self, project: Path) -> list[str]:
+        """Returns the lines of the report on the first file, after writing all files to a folder.
+
+        Python files are where they were in earlier runs, since what Triton has compiled is cached by file.
+        """
+        if next(iter(self.files)).endswith(".py"):
+            project = CACHE / "checked-by-tests" / digest(*self.files.values())
         for name, text in self.files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            write_whole(project / name, text)
         given = [option.split("=", 1) for option in self.options]
         sizes = [value for key, value in given if key == "size"]
         options = {key: (value,) if key == "define" else value for key, value in given if key != "size"}
         try:
-            found = check_file(folder / next(iter(self.files)), sizes, **options)
+            found = check_file(project / next(iter(self.files)), sizes, **options)
         except UsageError as error:
             first, _, rest = str(error).partition("\n")
             after = rest.rpartition("\n\n")[2].splitlines()  # what nvcc says ends with an empty line and a count
@@ -51,46 +58,62 @@ class Case(NamedTuple):
         messages = [*found.why, *found.limits, *found.notes]
         values = [json.dumps({key: str(value) for key, value in each.values.items()}) for each in messages]
         said = [f"{each.code.name} {text}" for each, text in zip(messages, values, strict=True)]
-        right = f"right at {found.right_runs or 'no size'}"
-        return [head, found.how, right, *sorted({fault.kind.name for fault in found.faults}), *said]
+        faults = sorted({f"{fault.kind.name} at {fault.file}:{fault.line}" for fault in found.faults})
+        how = re.sub(" at 0x[0-9a-f]+", "", found.how)  # of an object
+        return [head, how, f"right at {found.right_runs or 'no size'}", *faults, *said]
 
 
-def read_cases() -> list[Case]:
-    """Returns the cases of reports.txt."""
-    cases: list[Case] = []
-    for line in FILE.read_text(encoding="utf-8").splitlines():
-        sign, text = line[:2], line[2:]
-        if sign == "# ":
-            cases.append(Case(text, [], {}, []))
-        elif sign == "$ ":
-            cases[-1].options.append(text)
-        elif sign == "@ ":
-            cases[-1].files[text] = ""
-        elif sign == "> ":
-            cases[-1].report.append(text)
-        else:
-            cases[-1].files[[*cases[-1].files][-1]] += f"{text}\n"
+def read_cases() -> dict[str, Case]:
+    """Returns the cases of reports.txt by name."""
+    cases: dict[str, Case] = {}
+    for block in re.split(r"^# ", FILE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        name, *lines = block.splitlines()
+        files: dict[str, list[str]] = {}
+        for line in lines:
+            if line.startswith("@ "):
+                files[line[2:]] = []
+            elif not line.startswith(("$ ", "> ")):
+                files[[*files][-1]].append(line)
+        options, report = ([line[2:] for line in lines if line.startswith(sign)] for sign in ("$ ", "> "))
+        texts = dict(read_file(head, body, cases) for head, body in files.items())
+        cases[name] = Case([line for line in lines if not line.startswith("> ")], options, texts, report)
     return cases
 
 
-@pytest.mark.parametrize("case", read_cases(), ids=lambda case: case.name)
-def test_the_report_on_a_file(uncounted, tmp_path, case):
-    assert case.check(tmp_path / "project") == case.report
+def read_file(head: str, body: list[str], cases: dict[str, Case]) -> tuple[str, str]:
+    """Returns the path and the text of a file: its own lines, or those of another case's file with replaced ones."""
+    if " from " in head:
+        name, _, folder = head.partition(" from ")
+        return name, (ROOT / folder / name).read_text(encoding="utf-8")
+    path, _, other = head.partition(" like ")
+    if not other:
+        return path, "".join(f"{line[2:]}\n" for line in body)
+    text = next(iter(cases[other].files.values()))
+    for lines in re.findall(r"((?:-.*\n)+)((?:\+.*\n)*)", "".join(f"{line}\n" for line in body)):
+        old, new = (re.sub("^[-+] ?", "", part, flags=re.MULTILINE) for part in lines)
+        assert old in text, f"{other} has no {old}"
+        text = text.replace(old, new, 1)
+    return path, text
 
 
-def write_cases(cases: list[Case]) -> None:
-    """Writes reports.txt with these cases."""
+CASES = read_cases()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_report_on_a_file(uncounted, tmp_path, name):
+    assert CASES[name].check(tmp_path / "project") == CASES[name].report
+
+
+def main() -> None:
+    """Writes reports.txt again, with the reports of today."""
+    cost.count = lambda subject, problem, quote: ([], [], "")
     lines = []
-    for case in cases:
-        lines += [f"# {case.name}", *(f"$ {option}" for option in case.options)]
-        for name, text in case.files.items():
-            lines += [f"@ {name}", *(f"  {line}".rstrip() for line in text.splitlines())]
-        lines += [f"> {line}" for line in case.report]
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (name, case) in enumerate(CASES.items()):
+            report = case.check(Path(folder) / str(number) / "project")
+            lines += [f"# {name}", *case.written, *(f"> {line}" for line in report)]
     FILE.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    cost.count = lambda subject, problem, quote: ([], [], "")
-    with tempfile.TemporaryDirectory() as folder:
-        projects = [(case, Path(folder) / str(number) / "project") for number, case in enumerate(read_cases())]
-        write_cases([case._replace(report=case.check(project)) for case, project in projects])
+    main()
