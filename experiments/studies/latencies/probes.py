@@ -176,62 +176,33 @@ def _bandwidths() -> Iterator[Probe]:
     turns = f"cp.async.commit_group; cp.async.wait_group 1; xor.b32 %0, %0, {APART}; {ADVANCE}"
     copies: Fields = {**wide, "chains": 1, "setup": "mov.b32 %0, 0;", "after": turns, "shared_bytes": SHARED}
     copy = "{ .reg .b32 t; add.u32 t, %5, %0; cp.async.cg.shared.global [t], [%8], 16; }"
-    bodies: dict[str, tuple[str, Fields]] = {
-        "LDG.128": (pieces.load("global.cg", "%8", 128), wide),
-        "LDG.128 L1": (pieces.load("global.ca", "%8", 128), wide),
-        "LDG.32 L1": (pieces.load("global.ca", "%8", 32), narrow),
-        "LDGSTS.128": (copy, {**copies, "shared_lane_bytes": 16, "shared_warp_bytes": 512}),
-        "STG.128": (f"st.global.v4.b32 [%8], {WORDS[128]};", wide),
-        "STG.32": ("st.global.b32 [%8], %0;", narrow),
-        "REDG.32": ("red.global.add.f32 [%8], %1;", narrow),
+    copies |= {"shared_lane_bytes": 16, "shared_warp_bytes": 512}
+    bodies: dict[str, Fields] = {
+        "LDG.128": {"body": pieces.load("global.cg", "%8", 128), "opcode": "LDG.128", **wide},
+        "LDG.128 L1": {"body": pieces.load("global.ca", "%8", 128), "opcode": "LDG.128", **wide},
+        "LDG.32 L1": {"body": pieces.load("global.ca", "%8", 32), "opcode": "LDG", **narrow},
+        "LDGSTS.128": {"body": copy, "opcode": "LDGSTS", **copies},
+        "STG.128": {"body": f"st.global.v4.b32 [%8], {WORDS[128]};", "opcode": "STG.128", **wide},
+        "STG.32": {"body": "st.global.b32 [%8], %0;", "opcode": "STG", **narrow},
+        "REDG.32": {"body": "red.global.add.f32 [%8], %1;", "opcode": "REDG", **narrow},
+        "UTMALDG 128x64": _boxes(128, 4),
     }
     everywhere: Fields = {"blocks": ALL, "block_bytes": APART}
-    for name, (ptx, fields) in bodies.items():
-        opcode = name.split()[0].removesuffix(".32") if name != "LDGSTS.128" else "LDGSTS"
-        about = f"{'to' if name[:3] in ('STG', 'RED') else 'from'} L2"
-        for table, how in (("bandwidth_alone", {}), ("bandwidth", everywhere)):
-            yield _probe(
-                f"{table}.{name}", about, 1024 * fields["lane_bytes"], BYTES, body=ptx, opcode=opcode, **fields | how
-            )
-        how = {"body": ptx, "opcode": opcode, "blocks": ALL}
-        yield _probe(
-            f"bandwidth.{name} same", f"{about}, the same lines", 1024 * fields["lane_bytes"], BYTES, **fields | how
-        )
-    for end, blocks, apart in (
-        ("_alone.UTMALDG 128x64", 1, APART),
-        (".UTMALDG 128x64", ALL, APART),
-        (".UTMALDG 128x64 same", ALL, 0),
-    ):
-        yield _probe(
-            f"bandwidth{end}",
-            "from L2, 4 boxes under way",
-            128 * LINE,
-            BYTES,
-            boxes=128,
-            blocks=blocks,
-            **_boxes(128, 4, apart=apart),
-        )
-    ring = pieces.ring(pieces.BULK, 1 << 14, L2_BYTES, 0)
-    yield _probe(
-        "bandwidth_alone.UBLKCP 16 KiB",
-        "from L2, 4 copies under way",
-        1 << 14,
-        BYTES,
-        opcode="UBLKCP",
-        chains=4,
-        **_THREAD,
-        **ring,
-    )
+    for name, fields in bodies.items():
+        boxes = 128 if "UTMA" in name else 0
+        about, amount = "to or from L2", 128 * LINE if boxes else 1024 * fields["lane_bytes"]
+        same = (_boxes(128, 4, apart=0) if boxes else fields) | {"blocks": ALL}
+        yield _probe(f"bandwidth_alone.{name}", about, amount, BYTES, boxes=boxes, **fields)
+        yield _probe(f"bandwidth.{name}", about, amount, BYTES, boxes=boxes, **fields | everywhere)
+        yield _probe(f"bandwidth.{name} same", f"{about}, the same lines", amount, BYTES, boxes=boxes, **same)
+    ring = {"opcode": "UBLKCP", "chains": 4, **_THREAD, **pieces.ring(pieces.BULK, 1 << 14, L2_BYTES, 0)}
+    yield _probe("bandwidth_alone.UBLKCP 16 KiB", "from L2, 4 copies under way", 1 << 14, BYTES, **ring)
 
 
 def _boxes(rows: int, chains: int, region: int = L2_BYTES, apart: int = APART) -> Fields:
     """Boxes of 64 elements of 16 bits a row, so many under way."""
-    return {
-        "opcode": "UTMALDG",
-        "chains": chains,
-        **_THREAD,
-        **pieces.ring(pieces.BOX, rows * LINE, region, apart // LINE),
-    }
+    ring = pieces.ring(pieces.BOX, rows * LINE, region, apart // LINE)
+    return {"opcode": "UTMALDG", "chains": chains, **_THREAD, **ring}
 
 
 def _tma() -> Iterator[Probe]:

@@ -119,9 +119,7 @@ LAUNCHES = (
     LaunchProbe("launch.empty", _empty_us, "an empty kernel between two events, beyond two events alone", EMPTY, "us"),
     LaunchProbe("launch.gap", _gap_us, "from an empty kernel to the next in its stream", EMPTY, "us"),
     LaunchProbe("launch.block", _block_clocks, "from a block's start to the next one's, of blocks of a warp", EMPTY),
-    LaunchProbe(
-        "launch.turnover", _turnover_clocks, "from the end of a block that is alone to the next one's start", ALONE
-    ),
+    LaunchProbe("launch.turnover", _turnover_clocks, "from the end of a lone block to the next one's start", ALONE),
 )
 CONTENDERS = (*LAUNCHES, *PROBES.values())
 
@@ -180,7 +178,8 @@ def _measured(probe: Probe | LaunchProbe, code: Compiled | Exception, memory: di
     except Exception as error:
         return _row(probe, status=ERROR, detail=describe(error))
     low, value, high = np.percentile(found, [20, 50, 80])
-    return _row(probe, value=value, low=low, high=high, repeats=REPEATS, sm_mhz=mhz)
+    repeats = REPEATS if isinstance(probe, Probe) else len(found)
+    return _row(probe, value=value, low=low, high=high, repeats=repeats, sm_mhz=mhz)
 
 
 def _loop_values(probe: Probe, image: Image, kernel: str, memory: dict) -> list[float]:
