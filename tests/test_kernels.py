@@ -46,7 +46,7 @@ def has_vectors(kernel, device) -> bool:
 
 
 def reads_b_both_ways(kernel) -> bool:
-    """Whether the kernel reads B in both layouts; of s19 and s20, tests/forms/test_forms.py has each layout."""
+    """Whether the kernel reads B in both layouts; of s19 and s20, tests/forms has each layout."""
     return len(kernel.stage.reads_b(kernel.math, kernel.dialect)) > 1 and not kernel.stage.tiles
 
 
@@ -86,7 +86,7 @@ def test_arithmetic_is_that_of_the_compute_type(implementation, gemm, device):
         check(gemm, implementation, *make_inputs(problem, "one_hot", seed=3, device=device), "one_hot")
 
 
-@pytest.mark.kernels(cuda="each_rung", where=reads_b_both_ways)
+@pytest.mark.kernels(cuda="each_compute_type", where=reads_b_both_ways)
 def test_b_by_columns(implementation, gemm, device):
     """B given as N x K is read as it is stored; so the twins read it in tf32 and fp8 in every test."""
     for sizes in [(33, 129, 257), (64, 64, 64)]:
