@@ -202,7 +202,7 @@ extern "C" __global__ void last_adds(float* parts, unsigned* tickets, float* out
 
 // Block 0 hands a number to block 1, which hands it to block 2. 1: block 1 does not acquire, 2: block 2 does not, 3: block
 // 0 does not release, 4: block 1 does not, 5: a plain store for a release. Right are 6: a fence and a relaxed store, 7:
-// atomics for all, and 8: relaxed loads and a fence behind them.
+// atomics for all, and 8: relaxed loads, of which the last is fenced.
 extern "C" __global__ void hand_on(float* parts, unsigned* flags, float* out, int fault) {
     const auto wait = [&](const unsigned* flag, bool acquires) {
         unsigned found = 0;
@@ -211,7 +211,10 @@ extern "C" __global__ void hand_on(float* parts, unsigned* flags, float* out, in
             else if (acquires && fault != 8) asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(found) : "l"(flag) : "memory");  // B-L
             else asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(found) : "l"(flag) : "memory");
         }
-        if (fault == 8) __threadfence();
+        if (fault == 8) {
+            asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(found) : "l"(flag) : "memory");
+            __threadfence();
+        }
     };
     const auto tell = [&](unsigned* flag, bool releases) {
         if (fault == 6) __threadfence();

@@ -270,3 +270,26 @@ def test_an_accumulator_that_is_read_early_is_nan_and_reported():
     run_kernel(HEAD + body, [image, out], block=(128, 1, 1), observers=[Watch()])
     assert out[3].isnan().all() and torch.equal(matrix(out, 4)[:8, 0::2], product[:8, 0::2])
     assert seen == [("%d2", 128, "mma_async")]
+
+
+def test_two_warpgroups_at_different_places():
+    """The second warpgroup multiplies later, and keeps its registers while the first is in flight."""
+    image, product = plain_product()
+    body = f"""setp.lt.u32 %p4, %r0, 128; {setting(4, "0f40000000")} {FENCE} @%p4 bra FIRST;
+{"".join(f"add.f32 %d{i}, %d{i}, %d{i};" for i in range(4))} bar.sync 1, 256;
+{MINUS} {COMMIT} {WAIT_GROUP.format(0)} bra DONE;
+FIRST: {PLUS} {COMMIT} bar.sync 1, 256; {WAIT_GROUP.format(0)} DONE:
+mul.wide.u32 %rd3, %r0, 4; add.s64 %rd3, %rd3, %rd1;""" + "".join(
+        f"st.global.f32 [%rd3+{1024 * i}], %d{i}; " for i in range(4)
+    )
+    out = torch.zeros(4, 256)
+    run_kernel(HEAD + body, [image, out], block=(256, 1, 1))
+    assert torch.equal(matrix(out[:, :128], 4), product + 2) and torch.equal(matrix(out[:, 128:], 4), 4 - product)
+
+
+def test_lanes_of_a_warpgroup_that_come_late_are_waited_for():
+    image, product = plain_product()
+    body = f"""{setting(4)} shr.u32 %r9, %r0, 5; setp.eq.u32 %p4, %r9, 2; @%p4 bra LATE; bra JOIN;
+LATE: bar.sync 3, 32; JOIN: {FENCE} {PLUS} {COMMIT} {WAIT_GROUP.format(0)} {storing(4)}"""
+    found = computed(body, image, 4)
+    assert torch.equal(found, product)
