@@ -344,8 +344,8 @@ def _compile_ptx(unit: Unit, instance: str) -> tuple[str, str, str]:
 
 def _assemble(text: str) -> bytes:
     """The machine code of PTX, from the cache if it has been assembled before. Raises BuildError."""
-    key = digest(text, version_of(str(find_toolkit() / "bin" / "nvcc")))
-    path = CACHE / f"checked-{key}.cubin"
+    code = re.sub(r"^\s*\.file\s.*\n", "", text, flags=re.M)  # folders change, and nothing reads them from a cubin
+    path = CACHE / f"checked-{digest(code, version_of(str(find_toolkit() / 'bin' / 'nvcc')))}.cubin"
     return cached(path, lambda: toolchain.assemble(text, toolchain.REFERENCE_CAPABILITY)).read_bytes()
 
 
