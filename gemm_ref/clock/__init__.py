@@ -1,1 +1,136 @@
-"""Predicted times of kernels on GPUs that are not there."""
+"""The clock of the reference GPU: how fast a kernel would be on a GPU that is not here, and what holds it back.
+
+    prediction = clock.predict(lambda a, b: cuda_kernels.gemm(a, b, stage="s09"), gemm_ref.Problem(4096, 4096, 4096))
+    prediction.tflops, prediction.limit, prediction.lines[0]
+
+A few blocks run on the reference GPU, the machine code that a GPU would execute is replayed on a model of one
+multiprocessor, and the rest of the launch follows from occupancy, waves, L2 and device memory. docs/clock.md has the
+model and its errors.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from gemm_ref.clock.gpu import Gpu, read
+from gemm_ref.clock.predict import NAMES, LaunchTime, Line, time_launch
+from gemm_ref.clock.sample import Sample, Sampler
+from gemm_ref.clock.steps import NotModelled
+from gemm_ref.compute import MATHS
+from gemm_ref.launch import Launch
+from gemm_ref.problem import Problem
+from gemm_ref.ptx.core.events import KernelInfo, first_block, watched
+from gemm_ref.ptx.core.memory import GlobalMemory
+
+__all__ = ["Gpu", "LaunchTime", "Line", "NotModelled", "Prediction", "predict", "predict_samples", "read", "zeros"]
+
+INTERVAL = 0.15  # of predicted times, about nine in ten are this near to measured ones (docs/clock.md)
+_SAMPLE_K = 1024  # of the problem whose blocks are run
+_SATURATED = 0.7  # share of the time from which on a busy resource is what holds a kernel back
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a call would take on a GPU, launch by launch."""
+
+    gpu: str
+    problem: Problem
+    launches: tuple[LaunchTime, ...]
+    launch_us: float  # that an empty kernel takes
+
+    @property
+    def microseconds(self) -> float:
+        """The time of the whole call on the GPU, with caches cold."""
+        return sum(each.microseconds + self.launch_us for each in self.launches)
+
+    @property
+    def interval_us(self) -> tuple[float, float]:
+        """Between which times nine in ten kernels were found."""
+        return self.microseconds / (1 + INTERVAL), self.microseconds * (1 + INTERVAL)
+
+    @property
+    def tflops(self) -> float:
+        return self.problem.flops / self.microseconds / 1e6
+
+    @property
+    def longest(self) -> LaunchTime:
+        """The launch that takes most."""
+        return max(self.launches, key=lambda each: each.microseconds)
+
+    @property
+    def limit(self) -> tuple[str, float]:
+        """What holds the longest launch back, with its share of the time: what is busiest, or else waited for most."""
+        launch = self.longest
+        resource, share = max(launch.busy.items(), key=lambda each: each[1])
+        if share < _SATURATED and launch.waiting:
+            resource, share = max(launch.waiting.items(), key=lambda each: each[1])
+        return NAMES[resource], share
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The longest launch by source line, the one with the largest share of its time first."""
+        return self.longest.lines
+
+
+def predict(
+    gemm: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], problem: Problem, gpu: str = "nvidia-h200"
+) -> Prediction:
+    """The time of a product on a GPU, from a few blocks of it on the reference GPU.
+
+    gemm: computes a @ b for CPU tensors on the reference GPU; gpu: one of `gpus.toml`. It is called with zeros, and of
+    each kernel only the first block runs. Where the launch is the same for a smaller K, K is smaller.
+
+    Raises ValueError for a GPU that is not in the table and for machine code that cannot be followed, and NotModelled
+    for an instruction that has no cost yet, naming it.
+    """
+    sampled = problem
+    if problem.k > _SAMPLE_K and _launches(gemm, problem) == _launches(gemm, problem.resized(k=_SAMPLE_K)):
+        sampled = problem.resized(k=_SAMPLE_K)
+    sampler = Sampler()
+    _call(gemm, sampled, sampler)
+    return predict_samples(sampler.samples, problem, gpu, problem.k / max(1, sampled.k))
+
+
+def predict_samples(samples: list[Sample], problem: Problem, gpu: str, scale: float) -> Prediction:
+    """As `predict`, from launches that were observed; `scale`: the problem's K by that of the samples."""
+    table = read(gpu)
+    launches = tuple(time_launch(sample, table, scale) for sample in samples)
+    return Prediction(gpu, problem, launches, table.launch["empty"])
+
+
+def zeros(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+    """Operands of zeros, which take no memory until somebody writes to them."""
+    dtype = MATHS[problem.math].dtype
+    return torch.zeros(problem.a_shape, dtype=dtype), torch.zeros(problem.b_shape, dtype=dtype)
+
+
+def _call(gemm: Callable, problem: Problem, observer: Sampler | _Launches) -> None:
+    """Calls it with zeros, of each launch the first block."""
+    with first_block(), watched(observer), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that the whole product would take long
+        gemm(*zeros(problem))
+
+
+class _Launches(Sampler):
+    """Notes the first launch, and ends the run."""
+
+    def on_launch(self, kernel: KernelInfo, launch: Launch, memory: GlobalMemory) -> None:
+        super().on_launch(kernel, launch, memory)
+        raise _Seen
+
+
+class _Seen(Exception):
+    pass
+
+
+def _launches(gemm: Callable, problem: Problem) -> tuple:
+    noted = _Launches()
+    try:
+        _call(gemm, problem, noted)
+    except _Seen:
+        pass
+    return tuple((each.kernel.name, each.launch) for each in noted.samples)

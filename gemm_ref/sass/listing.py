@@ -18,7 +18,7 @@ _TARGET = re.compile(r"`\((\.L\w+)\)")
 _TABLE = re.compile(r"BRANCH_TARGETS ([\w.,]+)")  # a comment on a jump by a table: where it may go
 
 _ENDS = ("EXIT", "RET", "KILL")  # leave the kernel, or go back to where a function was called
-_UNKNOWN = ("BRX", "BRXU", "JMP", "JMX", "JMXU", "BREAK")  # go to places that the text need not name
+_UNKNOWN = ("BRX", "BRXU", "JMP", "JMX", "JMXU")  # go to places that the text need not name
 
 
 @dataclass(frozen=True)

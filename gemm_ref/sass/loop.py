@@ -20,7 +20,7 @@ from gemm_ref.sass.mix import flop_of, moved_bytes_of
 
 
 @dataclass(frozen=True)
-class _Loop:
+class Loop:
     head: int
     body: frozenset[int]  # blocks, the head among them
 
@@ -31,19 +31,21 @@ def main_trip(kernel: SassKernel) -> tuple[Instruction, ...]:
     Raises ValueError for flow of control that cannot be followed.
     """
     code = blocks(kernel)
-    best = max(_loops(code), key=lambda loop: (_flop_outside_inner_loops(code, loop), -len(loop.body)), default=None)
+    best = max(
+        natural_loops(code), key=lambda loop: (_flop_outside_inner_loops(code, loop), -len(loop.body)), default=None
+    )
     if best is None or not _flop_outside_inner_loops(code, best):
         return ()
     return _trip(code, best)
 
 
-def _flop_outside_inner_loops(code: list[Block], loop: _Loop) -> float:
+def _flop_outside_inner_loops(code: Sequence[Block], loop: Loop) -> float:
     """Floating-point operations in the text of a loop, less those of the loops within it."""
-    inner = {block for other in _loops(code) if other.body < loop.body for block in other.body}
+    inner = {block for other in natural_loops(code) if other.body < loop.body for block in other.body}
     return sum(_flop(code[block].code) for block in loop.body - inner)
 
 
-def _loops(code: list[Block]) -> list[_Loop]:
+def natural_loops(code: Sequence[Block]) -> list[Loop]:
     """The natural loops, with one for all edges back to the same head."""
     dominators = _dominators(code)
     bodies: dict[int, set[int]] = {}
@@ -51,10 +53,10 @@ def _loops(code: list[Block]) -> list[_Loop]:
         for head in code[source].successors:
             if head in dominators[source]:
                 bodies.setdefault(head, {head}).update(_reaching(code, source, head))
-    return [_Loop(head, frozenset(body)) for head, body in bodies.items()]
+    return [Loop(head, frozenset(body)) for head, body in bodies.items()]
 
 
-def _reaching(code: list[Block], source: int, head: int) -> set[int]:
+def _reaching(code: Sequence[Block], source: int, head: int) -> set[int]:
     """`source` and the blocks from which it is reached without passing `head`."""
     found, waiting = {head}, [source]
     while waiting:
@@ -65,7 +67,7 @@ def _reaching(code: list[Block], source: int, head: int) -> set[int]:
     return found
 
 
-def _dominators(code: list[Block]) -> dict[int, set[int]]:
+def _dominators(code: Sequence[Block]) -> dict[int, set[int]]:
     """For each block that is reached at all, the blocks that lie on every way to it, itself among them."""
     reached, waiting = {0}, [0]
     while waiting:
@@ -85,7 +87,7 @@ def _dominators(code: list[Block]) -> dict[int, set[int]]:
     return dominators
 
 
-def _trip(code: list[Block], loop: _Loop) -> tuple[Instruction, ...]:
+def _trip(code: Sequence[Block], loop: Loop) -> tuple[Instruction, ...]:
     """The way round the loop that the module's text describes; edges back to the heads of inner loops are not taken."""
     dominators = _dominators(code)
 
