@@ -76,12 +76,6 @@ def test_a_wrong_kernel_is_not_timed(kernel):
     assert report.ranking == [] and report.unchecked[0].code is Unchecked.PLACE_OF_WRONG_KERNEL
 
 
-def test_a_kernel_that_is_brought_runs_on_any_gpu(kernel):
-    subject = kernel(MULTIPLY)
-    own = Contender(subject.name, ranking.OWN, "cuda", "cuda", "fp32", ("cuda",), lambda: None)
-    assert own.refusal((7, 0)) is None and own.is_default
-
-
 @pytest.mark.gpu
 def test_it_runs_on_a_gpu(kernel):
     subject, problem = kernel(MULTIPLY), gemm_ref.Problem(33, 65, 70)

@@ -11,9 +11,6 @@ import torch
 
 from experiments import runner
 from experiments.bench.verify import CheckResult
-from experiments.publish import pictures
-from experiments.publish.drawing import style
-from experiments.records import store
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import FULL, Request
 from experiments.records.rows import ERROR, PASS, SKIPPED
@@ -171,10 +168,7 @@ def test_the_driver_counts_the_same_blocks(item: Implementation):
     assert row["blocks_per_sm"] == blocks.value
 
 
-def test_pictures_are_of_the_main_architecture_and_compare_it_where_there_are_others(tmp_path, draw_pictures):
-    everything = pictures.render("instructions", store.PUBLISHED, style.PAGE)
-    mixed = everything[f"instructions_mix{style.PAGE}"].decode()
-    assert "sm_90a" in mixed and "sm_80" not in mixed and f"instructions_architectures{style.PAGE}" in everything
+def test_pictures_are_of_another_architecture_where_there_is_no_other(tmp_path, draw_pictures):
     alone = changed(tmp_path, instructions=lambda frame: frame[frame["arch"] == "sm_80"])
     found = draw_pictures("instructions", folder=alone)
     assert found.keys() == {"instructions_mix", "instructions_limits"}  # and no waits, which were not measured there
