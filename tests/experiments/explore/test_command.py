@@ -46,32 +46,6 @@ def test_it_writes_the_kernels_that_were_asked_for(invoke, tmp_path):
     assert (tmp_path / "one.json").read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("s99",), "last rung is"),
-        (("s01", "--dialect", "cutlass"), "unknown dialect 'cutlass'"),
-        (("s13", "--dialect", "gluon"), "s13_split_k has no dialect 'gluon': it has cuda, triton"),
-        (("s05", "--variant", "padding"), "s05_bank_conflict has no variant 'padding': it has conflicted"),
-        (("s01", "--math", "bf16"), "s01_naive has no math 'bf16': it has fp32"),
-        (
-            ("s01", "--output", "all.json"),
-            "all.json is one file, and these are 3 kernels: give a folder, or name one kernel: "
-            "add --dialect cuda (or triton, gluon)\n",
-        ),
-        (
-            ("s05", "--output", "all.json"),
-            "--dialect cuda (or triton, gluon) and --variant conflicted (or transposed, padded, swizzled)\n",
-        ),
-        (("s01", "--dialect", "cuda", "--output", "one.html"), "one.html: a trace is a .json file, or give a folder"),
-        (("s01", "--output", "/proc/nothing"), "/proc/nothing cannot be written"),
-    ],
-)
-def test_a_command_that_makes_no_sense_is_refused(invoke, arguments, said):
-    done = invoke("trace", *arguments)
-    assert done.exit_code == cli.USAGE and said in done.output
-
-
 def test_what_has_no_compiler_is_named_and_the_others_are_traced(invoke, counted, tmp_path):
     done = invoke("trace", "s01", "--output", tmp_path)
     assert done.exit_code == 0 and "no trace of s01_naive-triton-fp32: No module named 'triton'" in done.output

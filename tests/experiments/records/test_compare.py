@@ -124,6 +124,3 @@ def test_the_command_prints_what_is_not_same(invoke, folders):
     assert SLOWER in result.output and "s12_async_copy" in result.output and "SAME)" in result.output
     assert " triton fp32" not in result.output
     assert " triton fp32" in invoke("compare", old, new, "--all").output
-    assert invoke("compare", old, new / "no").exit_code == 2
-    for margin in (-1.0, 1.0, float("nan"), float("inf")):  # no shares
-        assert invoke("compare", old, new, "--margin", margin).exit_code == 2

@@ -13,7 +13,7 @@ from experiments.records import scaling as measured
 from experiments.records import store
 from experiments.records.contenders import Contender, contenders
 from experiments.records.controls import CONTROL
-from experiments.records.request import Request, UsageError
+from experiments.records.request import Request
 from experiments.records.rows import COLLECTIVE, COPIES, FAIL, ONE_CARD, PRODUCT, STRONG, WEAK
 from experiments.studies.scaling import ranks
 from experiments.studies.scaling import study as scaling
@@ -130,12 +130,6 @@ def test_how_many_cards_and_what_problems(monkeypatch):
             "cublas",
         )
     assert GRID not in {case.layout for case in scaling._tasks(Request("cuda"), chosen, 2)}
-
-
-@pytest.mark.parametrize(("gpus", "said"), [(1, "divided among 2"), (-2, "divided among 2"), (99, "pass --gpus 16")])
-def test_a_number_of_ranks_that_cannot_be_is_refused(gpus, said):
-    with pytest.raises(UsageError, match=said):
-        selection.make_request((), (), (), "", "cpu", gpus=gpus)
 
 
 def test_a_rank_that_fails_stops_the_experiment(monkeypatch):
