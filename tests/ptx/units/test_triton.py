@@ -1,4 +1,4 @@
-"""What Triton compiles of `tl.dot` where no rung has it: mma.sync in every type, narrow swizzles, specialised warps.
+"""What Triton compiles of `tl.dot` where no rung has it: narrow swizzles, and warps that it specialises itself.
 
 Gluon's own pipelines and warp specialisation are in the rungs s17 and s18.
 """
@@ -8,59 +8,22 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gemm_ref import Launch, cdiv, ptx
+from gemm_ref import Launch, cdiv
 
 pytest.importorskip("triton")
 
 import triton
 import triton.language as tl
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tests.triton_kernels.programs import BLOCK_K, BLOCK_N, dot
 from triton_kernels import launcher
 
 
-def operands(m: int, n: int, k: int, dtype: torch.dtype, to: torch.dtype = torch.float32) -> tuple[torch.Tensor, ...]:
+def operands(m: int, n: int, k: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
     """Returns small integers, a poisoned C, and the product, which every type holds exactly."""
     generator = torch.Generator().manual_seed(m * n + k)
     a, b = (torch.randint(-4, 5, shape, generator=generator).to(dtype) for shape in ((m, k), (k, n)))
-    return a, b, torch.full((m, n), torch.nan, dtype=to), a.float() @ b.float()
-
-
-# --- mma.sync ------------------------------------------------------------------------------------------------
-
-# (BLOCK_M, num_warps) for which Triton takes mma.sync: on sm_90 it needs tiles or warps too few for wgmma.
-TILES = {80: ((32, 4), (128, 8)), 90: ((32, 4), (64, 2))}
-NAMES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
-NAMES |= {"fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2}
-
-
-@pytest.mark.parametrize("dtype, precision, capability, tile", [
-    ("fp16", "ieee", 80, 0), ("bf16", "ieee", 90, 0), ("fp32", "tf32", 90, 1), ("fp32", "tf32x3", 80, 1),
-    ("fp8e4nv", "ieee", 90, 0), ("fp8e5", "ieee", 80, 1),
-])  # fmt: skip
-def test_dot_by_mma_sync(dtype, precision, capability, tile):
-    block_m, warps = TILES[capability][tile]
-    to = "fp16" if dtype.startswith("fp8") else dtype
-    signature = {"a": f"*{dtype}", "b": f"*{dtype}", "c": f"*{to}", "M": "i32", "N": "i32", "K": "i32"}
-    constants = {"BLOCK_M": block_m, "BLOCK_N": BLOCK_N, "BLOCK_K": BLOCK_K, "PRECISION": precision}
-    text = ASTSource(dot, {**signature, **dict.fromkeys(constants, "constexpr")}, constexprs=constants)
-    options = {"num_warps": warps, "num_stages": 3}
-    compiled = triton.compile(text, target=GPUTarget("cuda", capability, 32), options=options)
-    assert "mma.sync" in compiled.asm["ptx"] and "wgmma" not in compiled.asm["ptx"]
-    kernel, (m, n, k) = ptx.load(compiled.asm["ptx"]), (100, 90, 70)
-    a, b, c, product = operands(m, n, k, NAMES[dtype], NAMES[to])
-    scratch = [torch.zeros(16, dtype=torch.uint8)] * (len(kernel.entry.parameters) - 6)
-    bits = [x.view(torch.uint8) if dtype.startswith("fp8") else x for x in (a, b)]
-    shape = Launch((cdiv(n, BLOCK_N), cdiv(m, block_m), 1), (32 * warps, 1, 1), compiled.metadata.shared)
-    with ptx.watched(detectors := ptx.Detectors()):
-        ptx.run(kernel, shape, [*bits, c, m, n, k, *scratch])
-    assert torch.equal(c.float(), product) and not detectors.findings
-
-
-# --- wgmma ---------------------------------------------------------------------------------------------------
+    return a, b, torch.full((m, n), torch.nan), a.float() @ b.float()
 
 
 @triton.jit
