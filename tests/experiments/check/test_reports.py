@@ -99,7 +99,7 @@ def read_file(head: str, body: list[str], cases: dict[str, Case]) -> tuple[str, 
 CASES = read_cases()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES, ids=lambda name: name.partition(":")[0])
 def test_the_report_on_a_file(uncounted, tmp_path, name):
     assert CASES[name].check(tmp_path / "project") == CASES[name].report
 
