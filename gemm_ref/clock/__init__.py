@@ -18,7 +18,7 @@ import torch
 
 from gemm_ref.clock.gpu import Gpu, read
 from gemm_ref.clock.predict import NAMES, LaunchTime, Line, time_launch
-from gemm_ref.clock.sample import Sample, Sampler
+from gemm_ref.clock.sample import LINE, Sample, Sampler
 from gemm_ref.clock.steps import NotModelled
 from gemm_ref.compute import MATHS
 from gemm_ref.launch import Launch
@@ -103,9 +103,15 @@ def predict_samples(samples: list[Sample], problem: Problem, gpu: str, scale: fl
 
 
 def zeros(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
-    """Operands of zeros, which take no memory until somebody writes to them."""
-    dtype = MATHS[problem.math].dtype
-    return torch.zeros(problem.a_shape, dtype=dtype), torch.zeros(problem.b_shape, dtype=dtype)
+    """Operands of zeros that begin where a line does, as on a GPU; they take no memory until they are written to."""
+    return _zeros(problem.a_shape, problem), _zeros(problem.b_shape, problem)
+
+
+def _zeros(shape: tuple[int, int], problem: Problem) -> torch.Tensor:
+    dtype, count = MATHS[problem.math].dtype, shape[0] * shape[1]
+    room = torch.zeros(count + LINE // dtype.itemsize, dtype=dtype)
+    first = -room.data_ptr() % LINE // dtype.itemsize
+    return room[first : first + count].view(shape)
 
 
 def _call(gemm: Callable, problem: Problem, observer: Sampler | _Launches) -> None:
