@@ -1,8 +1,8 @@
 """The memories of the reference GPU: address layout, bounds, alignment, typed views (PTX ISA, 5.1, state spaces).
 
-Addresses are virtual. Tensor i begins near (i + 1) << 40, at the offset in a 256-byte line of its real address, so that
-alignment is real and no overrun can reach another tensor. Shared memory starts at 0 for each thread block and local
-memory at 0 for each thread, as PTX's state spaces do; the windows map both into the generic address space.
+Addresses are virtual. Tensor i begins near (i + 1) << 40, at the offset in a 256-byte line that it would have on a GPU,
+so that alignment is real and no overrun can reach another tensor. Shared memory starts at 0 for each thread block and
+local memory at 0 for each thread, as PTX's state spaces do; the windows map both into the generic address space.
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ class Tensor(Block):
         # Returns for each element whether a kernel must write it; None if that holds for all.
         self.reached: Callable[[], np.ndarray] | None = None
         size = tensor.numel() * tensor.element_size()
-        skew, within_line = (tensor.data_ptr() % 16, tensor.data_ptr() % _LINE) if size else (0, 0)
+        skew = tensor.data_ptr() % 16
+        # An allocation begins at a line on a GPU; torch aligns it to 64 bytes on a CPU, by chance to more.
+        within_line = tensor.data_ptr() % _LINE if tensor.storage_offset() else skew
         if size:
             # Viewed from the start of its 16-byte vector, so that wide accesses are elements of one array. The few
             # bytes around the tensor that this shows are never touched: `holds` is asked first.

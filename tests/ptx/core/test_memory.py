@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from gemm_ref import ptx
+from gemm_ref.ptx.core.memory import GlobalMemory
 from gemm_ref.ptx.detect.finding import EARLY
 from gemm_ref.ptx.text.dtypes import per_lane
 from tests.ptx.harness import bits_of, run_kernel, words
@@ -296,3 +297,10 @@ mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd1, %rd0; st.global.u32 [%rd1], %r5;"
         run_kernel(REGISTERS + code, [out, out], block=(64, 1, 1))
     assert bool(detectors.findings) != same
     assert not same or bits_of(out)[:32] == seen.words.ravel().tolist()
+
+
+def test_an_allocation_begins_at_a_line_as_on_a_gpu_and_a_view_where_it_is():
+    memory, rooms = GlobalMemory(), [torch.zeros(64 + 16 * count) for count in range(8)]
+    assert {memory.add("a", room) % 256 for room in rooms} == {0}
+    first = rooms[0].data_ptr() + 20
+    assert memory.add("a view", rooms[0][5:]) % 256 == first % 256
