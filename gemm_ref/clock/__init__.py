@@ -18,15 +18,18 @@ import torch
 
 from gemm_ref.clock.gpu import Gpu, read
 from gemm_ref.clock.predict import NAMES, LaunchTime, Line, time_launch
-from gemm_ref.clock.sample import LINE, Sample, Sampler
+from gemm_ref.clock.sample import Sample, Sampler
 from gemm_ref.clock.steps import NotModelled
 from gemm_ref.compute import MATHS
 from gemm_ref.launch import Launch
 from gemm_ref.problem import Problem
 from gemm_ref.ptx.core.events import KernelInfo, first_block, watched
 from gemm_ref.ptx.core.memory import GlobalMemory
+from gemm_ref.ptx.text.errors import PtxError
 
-__all__ = ["Gpu", "LaunchTime", "Line", "NotModelled", "Prediction", "predict", "predict_samples", "read", "zeros"]
+__all__ = [
+    "Gpu", "LaunchTime", "Line", "NAMES", "NotModelled", "Prediction", "predict", "predict_samples", "read", "zeros",
+]  # fmt: skip
 
 INTERVAL = 0.15  # of predicted times, about nine in ten are this near to measured ones (docs/clock.md)
 _SAMPLE_K = 1024  # of the problem whose blocks are run
@@ -77,19 +80,22 @@ class Prediction:
 
 
 def predict(
-    gemm: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], problem: Problem, gpu: str = "nvidia-h200"
+    gemm: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    problem: Problem,
+    gpu: str = "nvidia-h200",
+    sample_k: int = _SAMPLE_K,
 ) -> Prediction:
     """The time of a product on a GPU, from a few blocks of it on the reference GPU.
 
     gemm: computes a @ b for CPU tensors on the reference GPU; gpu: one of `gpus.toml`. It is called with zeros, and of
-    each kernel only the first block runs. Where the launch is the same for a smaller K, K is smaller.
+    each kernel only the first block runs. Where the launch is the same for a smaller K, `sample_k`, K is that.
 
     Raises ValueError for a GPU that is not in the table and for machine code that cannot be followed, and NotModelled
     for an instruction that has no cost yet, naming it.
     """
     sampled = problem
-    if problem.k > _SAMPLE_K and _launches(gemm, problem) == _launches(gemm, problem.resized(k=_SAMPLE_K)):
-        sampled = problem.resized(k=_SAMPLE_K)
+    if problem.k > sample_k and _launches(gemm, problem) == _launches(gemm, problem.resized(k=sample_k)):
+        sampled = problem.resized(k=sample_k)
     sampler = Sampler()
     _call(gemm, sampled, sampler)
     return predict_samples(sampler.samples, problem, gpu, problem.k / max(1, sampled.k))
@@ -103,15 +109,9 @@ def predict_samples(samples: list[Sample], problem: Problem, gpu: str, scale: fl
 
 
 def zeros(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
-    """Operands of zeros that begin where a line does, as on a GPU; they take no memory until they are written to."""
-    return _zeros(problem.a_shape, problem), _zeros(problem.b_shape, problem)
-
-
-def _zeros(shape: tuple[int, int], problem: Problem) -> torch.Tensor:
-    dtype, count = MATHS[problem.math].dtype, shape[0] * shape[1]
-    room = torch.zeros(count + LINE // dtype.itemsize, dtype=dtype)
-    first = -room.data_ptr() % LINE // dtype.itemsize
-    return room[first : first + count].view(shape)
+    """Operands of zeros, which take no memory until somebody writes to them."""
+    dtype = MATHS[problem.math].dtype
+    return torch.zeros(problem.a_shape, dtype=dtype), torch.zeros(problem.b_shape, dtype=dtype)
 
 
 def _call(gemm: Callable, problem: Problem, observer: Sampler | _Launches) -> None:
@@ -129,8 +129,8 @@ class _Launches(Sampler):
         raise _Seen
 
 
-class _Seen(Exception):
-    pass
+class _Seen(PtxError):
+    """Ends a run, through whatever passes faults of a kernel on."""
 
 
 def _launches(gemm: Callable, problem: Problem) -> tuple:
