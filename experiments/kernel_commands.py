@@ -60,6 +60,7 @@ def check(
     device: Annotated[
         str, typer.Option(help="auto, cpu or cuda. With a GPU the kernel is timed on it as well.")
     ] = "auto",
+    gpu: Annotated[str, typer.Option(help="The GPU that its time is predicted for: h200 or h100.")] = "h200",
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write everything as a page to this file as well.")] = None,
 ) -> None:
@@ -90,7 +91,7 @@ def check(
     folders, defines = tuple(include or ()), tuple(define or ())
     options = Options(kernel, block, grid, args, template, defines, shared, math, folders, flags, like, layout)
     try:
-        found = run_check(file, options, request)
+        found = run_check(file, options, request, gpu)
     except UsageError as error:
         if html is None and not as_json:
             raise

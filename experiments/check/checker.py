@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from experiments.check import cost, diagnose, faults, sizes
+from experiments.check import cost, diagnose, faults, predict, sizes
 from experiments.check.cuda.compile import UNDEFINED_VALUE
 from experiments.check.cuda.kernel import CudaKernel
 from experiments.check.faults import Fault, FaultKind
@@ -24,7 +24,9 @@ MAX_DETECTED = 8 << 20  # products; of larger problems only the result is checke
 class Checker:
     """One check; `report` has what was found."""
 
-    def __init__(self, subject: Subject, problems: Sequence[Problem]) -> None:
+    def __init__(self, subject: Subject, problems: Sequence[Problem], gpu: str = "") -> None:
+        """gpu: the name of the one that the kernel's time is predicted for, of `gemm_ref.clock`, if any."""
+        self._gpu = gpu
         self._specified = [subject.nearest_problem(problem) for problem in problems]
         self._start_s = _used_s()
         self._trials: list[Trial] = []
@@ -49,6 +51,8 @@ class Checker:
         self._run()
         self.report.assumed = self.subject.assumed
         self.report.notes = self.subject.notes + self.report.notes
+        if self._gpu:
+            predict.predict(self.subject, self.report, self._gpu, self._quote)
         return self.report
 
     def _run(self) -> None:

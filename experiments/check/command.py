@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from experiments.check import predict
 from experiments.check.checker import Checker
 from experiments.check.cuda.bind import KernelFile
 from experiments.check.cuda.launch_sources import infer_kernel
@@ -19,16 +20,21 @@ from gemm_ref.build import BuildError
 MAX_PRODUCTS = 10**8  # of a --size: half a minute with the detectors
 
 
-def check(path: Path, options: Options, request: Request) -> Report:
-    """Raises UsageError where the file or the options are not understood, or the kernel cannot be run here."""
+def check(path: Path, options: Options, request: Request, gpu: str = "") -> Report:
+    """Raises UsageError where the file or the options are not understood, or the kernel cannot be run here.
+
+    gpu: the name of the one that the kernel's time is predicted for, of `gemm_ref.clock`; empty for none.
+    """
     if path.is_dir():
         raise UsageError(f"{path} is a folder: pass the file that holds the kernel")
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
+    if gpu:
+        predict.read_gpu(gpu)
     start = time.perf_counter()
     try:
         subject = open_file(path, options, request.problems)
-        checker = Checker(replace(subject, intended_math=options.math), request.problems)
+        checker = Checker(replace(subject, intended_math=options.math), request.problems, gpu)
         report = checker.run()
         report.seconds = time.perf_counter() - start
     except CannotCheck as error:

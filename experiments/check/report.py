@@ -12,6 +12,7 @@ from gemm_ref import Problem
 from gemm_ref.sass.ports import Ports
 
 _NAMES = {"decisive": "told", "is_subject": "own"}  # of fields in JSON, where they differ
+MIN_SHARE = 0.005  # of a predicted time; less would read 0%
 FORMAT = 1  # of `Report.data`: goes up where a field changes its meaning or is removed
 
 
@@ -171,6 +172,61 @@ class Rank:
     detail: str  # why it was not timed
 
 
+@dataclass(frozen=True)
+class LineTime:
+    """A source line's share of a predicted time."""
+
+    file: str
+    line: int
+    quote: str
+    share: float  # of the time of all warp schedulers
+    waits: dict[str, float]  # of the same, by what the line waits for, the longest wait first
+
+    def __str__(self) -> str:
+        waits = [f"{wait:.0%} {reason}" for reason, wait in self.waits.items() if wait >= MIN_SHARE]
+        return f"{self.share:.0%} of the time" + (f": {', '.join(waits[:2])}" if waits else "")
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The time of a kernel on a GPU that is not here."""
+
+    gpu: str
+    size: str
+    microseconds: float
+    low_us: float  # nine in ten kernels take between these two times
+    high_us: float
+    tflops: float
+    cublas_tflops: float | None  # measured; None where nothing is published for the card, type and size
+    limit: str  # what holds it back: a resource that is busy, or what is waited for
+    limit_share: float  # of the time
+    is_wait: bool
+    limit_line: LineTime | None  # in which that is waited for longest; of a resource, the slowest
+    lines: list[LineTime]  # the slowest
+
+    def __str__(self) -> str:
+        card, size = self.gpu.removeprefix("NVIDIA ").split()[0], self.size.split("x")
+        shown = f"{_two_digits(self.tflops)} TFLOP/s"
+        unit = self.cublas_tflops / 100 if self.cublas_tflops else 1.0
+        low, high = (_two_digits(self.tflops * self.microseconds / us / unit) for us in (self.high_us, self.low_us))
+        if self.cublas_tflops:
+            shown += f", {_two_digits(self.tflops / unit)}% of cuBLAS"
+        return (
+            f"predicted on an {card} at {size[0] if len(set(size)) == 1 else self.size}: {shown} ({low} to {high}); "
+            f"held back by {self.limit} {self._where}"
+        )
+
+    @property
+    def _where(self) -> str:
+        line, share = self.limit_line, f"{self.limit_share:.0%} of the time"
+        if line is None:
+            return f"({share})"
+        place = f"line {line.line}" if line.quote else f"{line.file}:{line.line}"
+        if self.is_wait:
+            return f"({share}, {line.waits.get(self.limit, 0.0):.0%} in {place})"
+        return f"(busy {share}), slowest in {place} ({line.share:.0%})"
+
+
 @dataclass
 class Report:
     """All that was found of a kernel."""
@@ -193,6 +249,8 @@ class Report:
     lines: list[LineTraffic] = field(default_factory=list)
     advice: list[Message] = field(default_factory=list)
     code: list[MachineCode] = field(default_factory=list)
+    predicted: Predicted | None = None
+    unpredicted: str = ""  # why there is no predicted time
     ranking: list[Rank] = field(default_factory=list)
     ranked_at: str = ""
     unchecked: list[Message] = field(default_factory=list)
@@ -269,6 +327,12 @@ class Report:
         return " and ".join(parts) + (f", any {' and '.join(free)}" if free and self.needs else "")
 
     @property
+    def no_time(self) -> str:
+        """Why there is no predicted time, for readers; of a wrong kernel nothing need be said."""
+        shown = self.unpredicted and self.word in (Word.SOUND, Word.PARTIAL)
+        return f"not predicted: {self.unpredicted}" if shown else ""
+
+    @property
     def sound(self) -> bool:
         return self.word is Word.SOUND
 
@@ -320,6 +384,11 @@ def _plain(value):
         case _ if is_dataclass(value):
             return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
     return str(value)
+
+
+def _two_digits(number: float) -> str:
+    """The number with two significant digits, which is what a prediction has."""
+    return f"{float(f'{number:.2g}'):g}"
 
 
 def count_of(number: int, what: str) -> str:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.check.faults import Fault, without_instruction
-from experiments.check.report import Outcome, Report, Word
+from experiments.check.report import Outcome, Predicted, Report, Word
 
 STYLES = {Word.SOUND: "green", Word.PARTIAL: "yellow", Word.FAULTY: "red", Word.REFUSED: "yellow"}
 MARKS = {
@@ -62,6 +62,9 @@ def show(report: Report, out: Console) -> None:
         _memory(report, say)
     say_list("What that costs", report.advice)
     say_list("Machine code", report.code)
+    if report.predicted:
+        _prediction(report.predicted, say)
+    say_list("Time", filter(None, [report.no_time]))
     if report.ranking:
         _ranking(report, out)
     say_list("Not checked", report.unchecked)
@@ -89,6 +92,15 @@ def _memory(report: Report, say) -> None:
             before = (line.file, line.line)
             say(f"{line.line:5}  " if line.quote else f"  {line.file}:{line.line}", (line.quote, "cyan"))
         say((f"         {line.name:<22} {line}", "yellow" if line.is_wasteful else ""))
+
+
+def _prediction(predicted: Predicted, say) -> None:
+    say()
+    say(("Time", "bold"))
+    say(f"  {predicted}")
+    for line in predicted.lines:
+        say(f"{line.line:5}  " if line.quote else f"  {line.file}:{line.line}", (line.quote, "cyan"))
+        say(f"         {line}")
 
 
 def _ranking(report: Report, out: Console) -> None:

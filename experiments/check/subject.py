@@ -142,6 +142,11 @@ class Subject(ABC):
     def how(self) -> str:
         """The call and the launch, in a line."""
 
+    @property
+    def operand_type(self) -> torch.dtype:
+        """The type of the elements of A, as the kernel takes them."""
+        return gemm_ref.MATHS[self.math].dtype
+
     @abstractmethod
     def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
         """Computes on the reference GPU, from and into c; what is not in `scalars` is as in `plain`.

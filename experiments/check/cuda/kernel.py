@@ -91,6 +91,10 @@ class CudaKernel(Subject):
         return f"{self.name}{template}({', '.join(texts)}), {self.launch}{stored}"
 
     @property
+    def operand_type(self) -> torch.dtype:
+        return self.dtypes["A"]
+
+    @property
     def _bound(self) -> list[tuple[Parameter, str]]:
         return list(zip(self.signature.parameters, self.roles, strict=True))
 

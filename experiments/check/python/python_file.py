@@ -176,6 +176,10 @@ class PythonKernel(Subject):
         return str(self.call.launcher)
 
     @property
+    def operand_type(self) -> torch.dtype:
+        return self.form.elements.a
+
+    @property
     def ttir(self) -> str:
         return "".join(each.ttir for each in self.started)
 

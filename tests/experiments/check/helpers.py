@@ -37,6 +37,6 @@ def values(messages: Iterable[Message], code) -> dict:
     return dict(next(message.values for message in messages if message.code is code))
 
 
-def check_file(path: Path, sizes: Iterable[str] = (), **options) -> Report:
-    """The report on a file, without a GPU."""
-    return check(path, Options(**options), make_request((), (), tuple(sizes), "", "cpu"))
+def check_file(path: Path, sizes: Iterable[str] = (), gpu: str = "", **options) -> Report:
+    """The report on a file, without a GPU; with a predicted time if `gpu` names one."""
+    return check(path, Options(**options), make_request((), (), tuple(sizes), "", "cpu"), gpu)

@@ -13,7 +13,18 @@ from experiments.check import page, report
 from experiments.check.faults import Fault, FaultKind
 from experiments.check.messages import Advice, Limit, Note, Unchecked, Why, message
 from experiments.check.page import FLAWED, picture, strips
-from experiments.check.report import LineTraffic, MachineCode, Outcome, Rank, Report, Run, Traffic, WarpRequest
+from experiments.check.report import (
+    LineTime,
+    LineTraffic,
+    MachineCode,
+    Outcome,
+    Predicted,
+    Rank,
+    Report,
+    Run,
+    Traffic,
+    WarpRequest,
+)
 from experiments.check.sizes import Need
 from gemm_ref import Problem
 from tests.experiments.publish import browser
@@ -25,6 +36,7 @@ __global__ void kernel(float* A, float* B, float* C, int M, int N, int K) {{
     C[0] = '\\n';
 }}
 """
+SLOW = LineTime("k.cu", 3, HOSTILE, 0.5, {HOSTILE: 0.25})
 LONG = "word" * 60  # nothing in it where a line could be broken
 
 
@@ -67,6 +79,7 @@ def full() -> Report:
         ],
         advice=[message(Advice.NOT_COALESCED, places=HOSTILE)],
         code=[MachineCode(HOSTILE + LONG, "sm_90a", 30, 0, 0, 256, 8, 1.0, "threads", None)],
+        predicted=Predicted(HOSTILE, "1x2x3", 2.0, 1.0, 3.0, 31.0, None, HOSTILE, 0.5, True, SLOW, [SLOW]),
         ranking=[Rank(HOSTILE, True, 1.0, 2.0, None, ""), Rank("s01", False, None, None, None, HOSTILE)],
         unchecked=[message(Unchecked.PLACE, reason=HOSTILE)],
         refusal=f"{HOSTILE}\n{HOSTILE}",
@@ -90,7 +103,19 @@ def test_nothing_of_the_users_is_markup(html):
 
 def test_all_parts_of_a_report_are_there(html):
     ids = set(re.findall(r'<section id="(\w+)"', html))
-    assert ids >= {"sizes", "why", "faults", "limits", "memory", "advice", "code", "ranking", "unchecked", "source"}
+    assert ids >= {
+        "sizes",
+        "why",
+        "faults",
+        "limits",
+        "memory",
+        "advice",
+        "code",
+        "time",
+        "ranking",
+        "unchecked",
+        "source",
+    }
     for href in re.findall(r'href="#([^"]+)"', html):
         assert f'id="{href}"' in html, href
 
@@ -142,7 +167,7 @@ def test_it_can_be_read_at_any_width_in_both_themes(html, tmp_path):
 def test_the_document_names_every_field_and_option(invoke):
     text = (Path(__file__).resolve().parents[3] / "docs" / "check.md").read_text(encoding="utf-8")
     section = text.partition("## For programs")[2]
-    for kind in (Report, Run, Need, Fault, LineTraffic, Traffic, WarpRequest, MachineCode, Rank):
+    for kind in (Report, Run, Need, Fault, LineTraffic, Traffic, WarpRequest, MachineCode, Predicted, LineTime, Rank):
         for field in fields(kind):
             assert f"`{report._NAMES.get(field.name, field.name)}`" in section, f"{kind.__name__}.{field.name}"
     assert f"| `format` | {report.FORMAT} |" in section
