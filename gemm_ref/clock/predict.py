@@ -107,7 +107,7 @@ def time_launch(sample: Sample, gpu: Gpu, scale: float = 1.0) -> LaunchTime:
     total = whole * clocks[at_once] + (clocks[rest] if rest else 0.0)
     busy, waiting, lines = _shares(sample, kernel, path, runs[at_once], (simulated + more) / max(1, simulated))
     return LaunchTime(
-        kernel.name, total / gpu.max_sm_clock_mhz, held, blocks / at_once, busy, waiting, lines, path.unexplained
+        kernel.name, total / _mhz(kernel, busy.get(machine.TENSOR, 0.0), gpu), held, blocks / at_once, busy, waiting, lines, path.unexplained
     )  # fmt: skip
 
 
@@ -152,9 +152,10 @@ def _rates(gpu: Gpu, memory_share: float) -> Rates:
     a_clock = 1e6 / (gpu.multiprocessors * gpu.max_sm_clock_mhz)  # of one multiprocessor, from TB/s
     returned, lanes = 64.0, 32 * 4  # bytes a clock, and of a request of words: what every measured latency has in it
     on_the_way = TO_SHARED + 1 + lanes / returned
+    distinct = gpu.roof["l2_read"] * a_clock  # where each multiprocessor asks for other lines
     base, more = gpu.barrier["1"], (gpu.barrier["32"] - gpu.barrier["1"]) / 31
     return Rates(
-        l2_bytes=gpu.roof["l2_read"] * a_clock,
+        l2_bytes=1 / (memory_share / distinct + (1 - memory_share) / gpu.bandwidth["LDG.128 same"]),
         memory_bytes=gpu.roof["dram_read"] * a_clock / memory_share,
         memory_latency=gpu.latency["LDG DRAM"] - on_the_way,
         l1_latency=gpu.latency["LDG L1"] - on_the_way,
@@ -163,6 +164,22 @@ def _rates(gpu: Gpu, memory_share: float) -> Rates:
         to_shared=TO_SHARED,
         barrier=(base - more, more),
     )
+
+
+def _mhz(kernel: SassKernel, tensor_share: float, gpu: Gpu) -> float:
+    """The clock of the multiprocessors while a kernel keeps the tensor cores busy for a share of its time.
+
+    Tensor cores draw so much current that the clock falls within microseconds, which the driver's readings do not show.
+    How far is known at full use, from the rates that `roofs` reached and the clocks that an instruction takes.
+    """
+    for name in {each.opcode for each in kernel.code if each.name == "HMMA"}:
+        kind = "tf32" if "TF32" in name else "bf16" if "BF16" in name else "fp16"
+        shape = "1688.F32.TF32" if kind == "tf32" else "16816.F32"
+        products = 16 * 8 * (8 if kind == "tf32" else 16)
+        a_clock = 2 * products * machine.SCHEDULERS * gpu.multiprocessors / gpu.interval[f"HMMA.{shape} 16 warps"]
+        full = gpu.roof[f"mma_{kind}"] * 1e6 / a_clock
+        return gpu.max_sm_clock_mhz - min(1.0, tensor_share) * (gpu.max_sm_clock_mhz - full)
+    return gpu.max_sm_clock_mhz
 
 
 def _shares(

@@ -40,7 +40,7 @@ _PIPES = MappingProxyType(
     }
 )
 _TO_SHARED = ("LDS", "LDSM", "STS", "STSM", "ATOMS")
-_TO_GLOBAL = ("LDG", "LD", "STG", "ST", "LDGSTS", "RED", "REDG", "ATOM", "ATOMG", "LDL", "STL")
+_TO_GLOBAL = ("LDG", "LD", "STG", "ST", "LDGSTS", "RED", "REDG", "ATOM", "ATOMG")
 _LOADS = ("LDS", "LDSM", "LDG", "LD", "LDL")
 _NOT_MODELLED = (
     *("HGMMA", "QGMMA", "IGMMA", "BGMMA", "IMMA", "QMMA", "DMMA", "DFMA", "DADD", "DMUL", "UTMALDG", "UTMASTG"),
@@ -101,7 +101,9 @@ class Steps:
     def _with_memory(self, step: Step, instruction: Instruction) -> Step:
         name, line, sample, gpu = instruction.name, instruction.ptx_line, self._sample, self._gpu
         width = bits(instruction)
-        if name in _TO_SHARED:
+        if name in ("LDL", "STL"):  # spills: the words of a warp's lanes lie side by side
+            step = replace(step, is_global=True, served=WARP * width / 8 / LINE, released=gpu.release["LDG.32"])
+        elif name in _TO_SHARED:
             step = replace(step, served=average(sample.shared, line, "served") or 1.0)
             step = replace(step, released=gpu.release["STS.32" if name.startswith("ST") else "LDS.32"])
         elif name in _TO_GLOBAL:
@@ -113,8 +115,8 @@ class Steps:
                 stored = gpu.bandwidth["LDG.128"] / gpu.bandwidth["STG.128"] if name not in (*_LOADS, "LDGSTS") else 1.0
                 missed = stored * found.missed  # a byte that is stored takes as long as so many that are read
                 step = replace(step, missed=missed / found.number, unit=missed / found.misses)
-            if name == "LDGSTS":  # the wavefronts that write shared memory have the lines that are read in them
-                step = replace(step, served=average(sample.shared, line, "served") or 1.0, kind="copy")
+            if name == "LDGSTS":  # what it writes to shared memory, whole lines as they come from L2
+                step = replace(step, served=max(1.0, WARP * width / 8 / LINE), kind="copy")
         if name in _LOADS:
             step = replace(step, returned=WARP * width / 8, writes=loaded(instruction))
         return step
@@ -138,7 +140,7 @@ def _hmma(opcode: str, gpu: Gpu) -> float:
     """Clocks that a scheduler's tensor core takes for an mma.sync."""
     if ".16816." in opcode:
         return gpu.interval["HMMA.16816.F32.BF16 16 warps" if "BF16" in opcode else "HMMA.16816.F32 16 warps"]
-    if ".1688." in opcode:
+    if ".1688." in opcode or ".1684." in opcode:
         full = gpu.interval["HMMA.1688.F32.TF32 16 warps"]
-        return full if "TF32" in opcode else full / 2  # of fp16 half as many products
+        return full if "1688.F32.TF32" in opcode else full / 2  # with half as many products, or of half the size
     raise NotModelled(f"{opcode} has no cost in this model yet")
