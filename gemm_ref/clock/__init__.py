@@ -3,9 +3,9 @@
     prediction = clock.predict(lambda a, b: cuda_kernels.gemm(a, b, stage="s09"), gemm_ref.Problem(4096, 4096, 4096))
     prediction.tflops, prediction.limit, prediction.lines[0]
 
-A few blocks run on the reference GPU, the machine code that a GPU would execute is replayed on a model of one
-multiprocessor, and the rest of the launch follows from occupancy, waves, L2 and device memory. docs/clock.md has the
-model and its errors.
+A block runs on the reference GPU, the machine code that a GPU would execute is replayed on a model of one
+multiprocessor, and the rest of the launch follows from occupancy, waves, L2 and device memory. Kernels that wait for
+tensor cores and the TMA unit are replayed as they were recorded. docs/clock.md has the model and its errors.
 """
 
 from __future__ import annotations

@@ -31,7 +31,6 @@ _CONTROL_WEIGHT = 0.3  # of a line that is passed as often as no line of an anch
 _OTHER_WEIGHT = 0.003  # of other lines
 _FEWEST = 0.15  # weight of all instructions executed: of about equally good flows the one with the fewest is taken
 _FEWEST_TRIPS = 4  # of a main loop
-_FEWEST_SIMULATED, _MOST_SIMULATED = 6, 24  # trips of it in a path
 
 
 @dataclass(frozen=True)
@@ -229,8 +228,15 @@ class Path:
     heads: Sequence[int]  # where in `places` each trip begins
 
 
-def walk(flow: Flow, instructions: float) -> Path:
-    """A path with the flow's shares at each branch, with about so many instructions in its main loop, but some trips.
+def trips_of(flow: Flow) -> tuple[float, float]:
+    """The trips of a warp round its main loop, 0 where it has none, and the instructions of one."""
+    main = _main_loop(flow, natural_loops(flow.blocks))
+    trips = flow.passes(main.head) if main else 0.0
+    return trips, _executed(flow, main) / trips if main else 0.0
+
+
+def walk(flow: Flow, most_trips: float = math.inf) -> Path:
+    """A path with the flow's shares at each branch, of at most so many trips round its main loop.
 
     The main loop is, of those that are entered once and have several trips, the one in which most is executed. At a
     branch each way is taken as often as its share of the passes asks for; a loop is left when the trips of one entry
@@ -240,8 +246,7 @@ def walk(flow: Flow, instructions: float) -> Path:
     loops = natural_loops(code)
     main = _main_loop(flow, loops)
     trips = flow.passes(main.head) if main else 0.0
-    a_trip = _executed(flow, main) / trips if main else 1.0
-    simulated = min(trips, max(_FEWEST_SIMULATED, min(_MOST_SIMULATED, instructions // a_trip)))
+    simulated = min(trips, most_trips)
     starts = np.cumsum([0, *(len(block.code) for block in code)])
     taken: Counter[tuple[int, int]] = Counter()
     visits: Counter[int] = Counter()

@@ -13,6 +13,8 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +26,8 @@ SCHEDULERS = 4
 REASONS = ("registers", "shared", "global", "barrier", "before", "pipe", "tensor")
 REGISTERS, SHARED, GLOBAL, BARRIER, BEFORE, PIPE, TENSOR = REASONS
 ISSUE, L1, L2, MEMORY = "issue", "l1", "l2", "memory"  # resources, beside the pipes of `steps`
-_WARM_UP = 2  # trips of a warp that do not count as even
+_WARM_UP = 2  # commits of a warp that do not count as even
+_QUEUE = 1024  # clocks of requests that wait for L1 and shared memory before schedulers hold back (an assumption)
 _NEVER = 1 << 60
 
 
@@ -40,6 +43,8 @@ class Rates:
     return_bytes: float  # a clock that the warps of a scheduler get from L1 and shared memory
     to_shared: float  # clocks from a scheduler to L1 and shared memory
     barrier: tuple[float, float]  # clocks of a barrier, and more for each warp of the block
+    mbarrier: float = 0.0  # from an arrival until the waiter goes on
+    tma: float = 0.0  # clocks that a copy of the TMA unit takes longer than a load
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,11 @@ class Step:
     barrier: str = ""  # which one it arrives at
     arrivals: int = 0  # warps that the barrier opens for; 0 for all of the block
     leaves: int = -1  # groups of copies that may be under way behind it; -1 where it does not wait for copies
-    kind: str = ""  # "copy", "commit", "arrive" or ""
+    kind: str = ""  # "copy", "commit", "arrive", "commit products" or ""
+    tensor: float = 0.0  # clocks of the tensor core that it starts and does not wait for
+    products_left: int = -1  # groups of such products that may be under way behind it; -1 where it does not wait
+    events: tuple = ()  # at mbarriers, and of the TMA unit (`trace.Event`)
+    needs: tuple[int, ...] = ()  # numbers of the warp's steps whose results it reads
     is_plain: bool = False  # whether it has nothing of the above but a stall
 
 
@@ -75,6 +84,7 @@ class Warp:
     """Where a warp is on its path, and what it waits for."""
 
     block: int
+    of: int  # which of the simulated blocks, or clusters, it belongs to
     steps: Sequence[Step]
     ready: int  # no instruction before this clock,
     why: str = BEFORE  # because of this
@@ -84,6 +94,9 @@ class Warp:
     groups: list[float] = field(default_factory=list)  # when each group of copies is there
     times: dict[int, float] = field(default_factory=dict)  # of the heads of its main loop: when it passed
     heads: frozenset[int] = frozenset()
+    results: dict[int, tuple[float, str]] = field(default_factory=dict)  # by number of step, of loads
+    products: float = 0.0  # when those that are in no group yet are done
+    product_groups: list[float] = field(default_factory=list)  # when each group of products is done
     end: float = 0.0
 
 
@@ -92,7 +105,7 @@ class Run:
     """What blocks that begin together on one multiprocessor took, in clocks."""
 
     end: float
-    trip: float  # of one round of the main loop, once it goes evenly
+    commit: float  # between commits of products to the tensor cores, once they go evenly; 0 without
     busy: Mapping[tuple[str, int], float]  # clocks that a resource worked, by its name and the instruction
     waiting: Mapping[tuple[str, int], float]  # clocks in which a scheduler could not issue, by reason and instruction
 
@@ -100,23 +113,41 @@ class Run:
 class Multiprocessor:
     """The simulation of one multiprocessor from the first instruction of its blocks to the last."""
 
-    def __init__(self, rates: Rates, paths: Sequence[tuple[Sequence[Step], Sequence[int]]], blocks: int) -> None:
-        """paths: of each warp of a block its steps and the numbers of those that begin a trip."""
+    def __init__(
+        self,
+        rates: Rates,
+        paths: Sequence[tuple[Sequence[Step], Sequence[int]]],
+        blocks: int,
+        needed: Mapping[tuple[int, int], int] = MappingProxyType({}),
+        cluster: int = 1,
+    ) -> None:
+        """paths: of each warp of a block, or of a cluster's blocks, its steps and the numbers of those that commit.
+
+        blocks: that the multiprocessor holds; of a cluster each block has a multiprocessor of its own. needed: by
+        mbarrier and phase, the arrivals and copies that end it.
+        """
         self._rates = rates
-        self._blocks = blocks
-        self._of_block = len(paths)
+        self._needed = needed
+        self._helped: Counter[tuple[int, int, int]] = Counter()  # by block, mbarrier and phase
+        self._latest: dict[tuple[int, int, int], float] = defaultdict(float)  # when the last of them was there
+        self._waiting: dict[tuple[int, int, int], list[Warp]] = defaultdict(list)
+        self._of_block = len(paths) // cluster
         self._warps = [
-            Warp(block, steps, 0, heads=frozenset(heads)) for block in range(blocks) for steps, heads in paths
+            Warp(of * cluster + number // self._of_block, of, steps, 0, heads=frozenset(heads))
+            for of in range(blocks)
+            for number, (steps, heads) in enumerate(paths)
         ]
-        self._schedulers = [_Scheduler(own) for s in range(SCHEDULERS) if (own := self._warps[s::SCHEDULERS])]
-        self._l1 = self._l2 = self._memory = 0.0  # when each is free
+        self._schedulers = []
+        for place in range(cluster):
+            memory, warps = _Memory(), [warp for warp in self._warps if warp.block % cluster == place]
+            self._schedulers += [_Scheduler(own, memory) for s in range(SCHEDULERS) if (own := warps[s::SCHEDULERS])]
         self._arrived: dict[tuple[int, str], list[Warp]] = defaultdict(list)
         self._counted: Counter[tuple[int, str]] = Counter()
-        self._credit: dict[int, float] = {}  # bytes to be fetched past L1, by place; the first request misses
-        self._filled: dict[int, float] = {}  # when what was fetched last is there, by place
         self._busy: dict[tuple[str, int], float] = defaultdict(float)
         self._left = len(self._warps)
-        self._alive = Counter({block: self._of_block for block in range(blocks)})
+        self._alive = Counter(warp.block for warp in self._warps)
+        self._each = 1 / cluster  # what a multiprocessor's clock counts for
+        self._share = self._each / SCHEDULERS  # and a scheduler's
 
     def run(self) -> Run:
         """Goes on until all warps have left. Raises ValueError where none can go on."""
@@ -129,10 +160,10 @@ class Multiprocessor:
         waiting: dict[tuple[str, int], float] = defaultdict(float)
         for scheduler in self._schedulers:
             for key, clocks in scheduler.waited.items():
-                waiting[key] += clocks / SCHEDULERS
+                waiting[key] += clocks * self._share
             for place, count in scheduler.issues.items():
-                self._busy[ISSUE, place] += count / SCHEDULERS
-        return Run(end, _trip(self._warps), self._busy, waiting)
+                self._busy[ISSUE, place] += count * self._share
+        return Run(end, _between_commits(self._warps), self._busy, waiting)
 
     def _turn(self, scheduler: _Scheduler, now: int) -> int:
         """Issue what can be, and return when to look again."""
@@ -164,6 +195,19 @@ class Multiprocessor:
             waits += [(clock, GLOBAL) for clock in warp.groups[: len(warp.groups) - step.leaves]]
         if step.pipe and (free := scheduler.pipes[step.pipe]) > warp.ready:
             waits.append((free, TENSOR if step.pipe == TENSOR else PIPE))
+        if step.products_left >= 0:
+            waits += [(clock, TENSOR) for clock in warp.product_groups[: len(warp.product_groups) - step.products_left]]
+        if step.served and (free := scheduler.memory.l1 - _QUEUE) > warp.ready:
+            waits.append((free, GLOBAL if step.is_global else SHARED))
+        waits += [warp.results[number] for number in step.needs if number in warp.results]
+        for event in step.events:
+            if event.kind == "wait" and event.phase:
+                key = warp.of, event.barrier, event.phase - 1
+                if self._helped[key] < self._needed[key[1:]]:
+                    self._waiting[key].append(warp)
+                    warp.ready = _NEVER
+                    return
+                waits.append((self._latest[key], BARRIER))
         for clock, why in waits:
             if clock > warp.ready:
                 warp.ready, warp.why = math.ceil(clock), why
@@ -175,7 +219,7 @@ class Multiprocessor:
         warp.ready, warp.why = now + max(1, step.stall), BEFORE
         if step.pipe:
             scheduler.pipes[step.pipe] = max(scheduler.pipes[step.pipe], now - 1) + step.interval
-            self._busy[step.pipe, step.place] += step.interval / SCHEDULERS
+            self._busy[step.pipe, step.place] += step.interval * self._share
         if not step.is_plain:
             self._start(step, warp, scheduler, now)
         if warp.done == len(warp.steps):
@@ -184,19 +228,20 @@ class Multiprocessor:
     def _start(self, step: Step, warp: Warp, scheduler: _Scheduler, now: int) -> None:
         rates = self._rates
         there, read, why = now + step.latency, now + step.released, BEFORE
+        memory = scheduler.memory
         if step.served:
-            begun = max(self._l1, now + rates.to_shared)
-            self._l1 = begun + step.served
-            self._busy[L1, step.place] += step.served
-            read, why = max(read, self._l1), GLOBAL if step.is_global else SHARED
+            begun = max(memory.l1, now + rates.to_shared)
+            memory.l1 = begun + step.served
+            self._busy[L1, step.place] += step.served * self._each
+            read, why = max(read, memory.l1), GLOBAL if step.is_global else SHARED
             there = begun + step.served + (rates.l1_latency if step.is_global else rates.shared_latency)
             if step.missed:
-                credit = self._credit.get(step.place, step.unit - step.missed) + step.missed
+                credit = memory.credit.get(step.place, step.unit - step.missed) + step.missed
                 if credit >= step.unit * 0.999:
-                    self._filled[step.place] = self._fetch(credit, begun, step.place)
+                    memory.filled[step.place] = self._fetch(credit, begun, step.place, memory)
                     credit = 0.0
-                self._credit[step.place] = credit
-                there = max(there, self._filled[step.place])  # what hits L1 may still be on its way there
+                memory.credit[step.place] = credit
+                there = max(there, memory.filled[step.place])  # what hits L1 may still be on its way there
             if step.returned:
                 if step.is_global:  # its data come in any order
                     there += step.returned / rates.return_bytes
@@ -209,20 +254,45 @@ class Multiprocessor:
             warp.groups.append(max([warp.copied, *warp.groups[-1:]]))
         if step.leaves >= 0:
             warp.groups = warp.groups[len(warp.groups) - step.leaves :] if step.leaves else []
+        if step.tensor:
+            scheduler.tensor = max(scheduler.tensor, now) + step.tensor
+            self._busy[TENSOR, step.place] += step.tensor * self._share
+            warp.products = scheduler.tensor + step.latency
+        elif step.kind == "commit products":
+            warp.product_groups.append(warp.products)
+        for event in step.events:
+            self._do(event, warp, now, step.place, memory)
+        if step.returned or step.served:
+            warp.results[warp.done - 1] = there, why
         if step.barrier:
             self._arrive(step, warp, now)
         for counter, clock in ((step.result, there), (step.operands, read)):
             if counter < COUNTERS and clock > warp.counters[counter][0]:
                 warp.counters[counter] = clock, why
 
-    def _fetch(self, count: float, now: float, place: int) -> float:
+    def _do(self, event: Any, warp: Warp, now: int, place: int, memory: _Memory) -> None:
+        """An arrival at an mbarrier, or a copy of the TMA unit."""
+        if event.kind in ("wait", "meet"):
+            return
+        clock = now + self._rates.mbarrier
+        if event.kind != "arrive":
+            clock = now if not event.bytes else self._fetch(event.bytes, now, place, memory) + self._rates.tma
+        if event.kind != "store":
+            key = warp.of, event.barrier, event.phase
+            self._helped[key] += event.amount
+            self._latest[key] = max(self._latest[key], clock)
+            if self._helped[key] >= self._needed[key[1:]]:
+                for other in self._waiting.pop(key, []):
+                    other.ready, other.why = max(now + 1, math.ceil(self._latest[key])), BARRIER
+
+    def _fetch(self, count: float, now: float, place: int, memory: _Memory) -> float:
         """When so many bytes from beyond L1 are there."""
         rates = self._rates
-        self._l2 = max(self._l2, now) + count / rates.l2_bytes
-        self._busy[L2, place] += count / rates.l2_bytes
-        self._memory = max(self._memory, now) + count / rates.memory_bytes
-        self._busy[MEMORY, place] += count / rates.memory_bytes
-        return max(self._l2, self._memory) + rates.memory_latency
+        memory.l2 = max(memory.l2, now) + count / rates.l2_bytes
+        memory.device = max(memory.device, now) + count / rates.memory_bytes
+        self._busy[L2, place] += count / rates.l2_bytes * self._each
+        self._busy[MEMORY, place] += count / rates.memory_bytes * self._each
+        return max(memory.l2, memory.device) + rates.memory_latency
 
     def _arrive(self, step: Step, warp: Warp, now: int) -> None:
         """At a barrier of its block."""
@@ -244,30 +314,35 @@ class Multiprocessor:
         self._alive[warp.block] -= 1
 
 
-def _trip(warps: Sequence[Warp]) -> float:
-    """Clocks of one trip round the main loop while all of the warps go round it; 0 where they do too few.
+def _between_commits(warps: Sequence[Warp]) -> float:
+    """Clocks between commits of products, of the warps with most of them; from one tile to the next it is more."""
+    times = [sorted(warp.times.values()) for warp in warps]
+    gaps = np.concatenate([np.diff(each)[_WARM_UP:] for each in times if len(each) == max(map(len, times))])
+    return float(gaps[gaps < 4 * np.median(gaps) + 1].mean()) if gaps.size else 0.0
 
-    Warps that are served first run ahead of the others, so it is the trips of all that are counted, between the time at
-    which the last has begun its third trip and the time at which the first has begun its last.
-    """
-    times = [sorted(warp.times.values()) for warp in warps if len(warp.times) > _WARM_UP + 1]
-    if not times:
-        return 0.0
-    end = min(each[-1] for each in times)
-    begin = min(max(each[_WARM_UP] for each in times), end / 2)
-    trips = sum(np.diff(np.interp((begin, end), each, range(len(each))))[0] for each in times) / len(times)
-    return float((end - begin) / trips) if trips else 0.0
+
+@dataclass
+class _Memory:
+    """What the schedulers of a multiprocessor share, and when each part of it is free."""
+
+    l1: float = 0.0
+    l2: float = 0.0
+    device: float = 0.0
+    credit: dict[int, float] = field(default_factory=dict)  # bytes to be fetched, by place; the first request misses
+    filled: dict[int, float] = field(default_factory=dict)  # when what was fetched last is there, by place
 
 
 class _Scheduler:
     """One of the four, with its warps, the oldest first."""
 
-    def __init__(self, warps: list[Warp]) -> None:
+    def __init__(self, warps: list[Warp], memory: _Memory) -> None:
         self.warps = warps
+        self.memory = memory
         self.last = warps[0]  # the warp that it issued last,
         self.issued = -1  # and when
         self.banks = Banks()
         self.pipes: dict[str, float] = defaultdict(float)  # when each is free
+        self.tensor = 0.0  # when the tensor core has done all products that were started
         self.returned = 0.0  # when what L1 and shared memory give its warps is there
         self.waited: dict[tuple[str, int], float] = defaultdict(float)  # clocks, by reason and place
         self.issues: Counter[int] = Counter()  # by place

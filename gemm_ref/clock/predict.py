@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -18,6 +18,7 @@ from gemm_ref.clock.gpu import Gpu
 from gemm_ref.clock.machine import Multiprocessor, Rates, Run, Step
 from gemm_ref.clock.sample import Sample
 from gemm_ref.clock.steps import ALU, IMAD, SHUFFLE, XU, Steps
+from gemm_ref.clock.trace import TracedSteps
 from gemm_ref.clock.traffic import memory_share
 from gemm_ref.launch import cdiv
 from gemm_ref.sass import tools
@@ -48,7 +49,8 @@ NAMES = MappingProxyType(
 ARCHITECTURE = "sm_90a"  # of all GPUs in the table
 MOST_UNEXPLAINED = 0.2  # share of the executions of PTX lines; beyond, no time is given
 TO_SHARED = 4.0  # clocks from a scheduler to L1 and shared memory (an assumption)
-ISSUES = 150_000  # of all warps in a main loop, about as many as are simulated in a second
+FEWEST_TRIPS, MOST_TRIPS = 8, 24  # of a main loop that are simulated
+ISSUES = 100_000  # of all warps in a main loop, about as many as are simulated in a second
 
 
 @dataclass(frozen=True)
@@ -75,14 +77,21 @@ class LaunchTime:
     unexplained: float  # share of the executions of PTX lines that no path through the machine code explains
 
 
-@dataclass(frozen=True)
-class _Path:
-    """What the warps of a block execute, in clocks."""
+_Paths = Sequence[tuple[Sequence[Step], Sequence[int]]]  # of each warp: its steps, and where trips begin
 
-    paths: Sequence[tuple[Sequence[Step], Sequence[int]]]  # of each warp: steps, and where trips begin
+
+@dataclass(frozen=True)
+class _Work:
+    """What the warps of a block execute."""
+
+    paths: _Paths
     trips: float  # of the main loop in the sample
-    body: frozenset[int]  # places of the main loop
-    unexplained: float
+    simulated: float  # and in the paths
+    body: Set[int]  # places of the main loop
+    ptx_lines: Mapping[int, int]  # of places
+    fewer: _Paths = ()  # with fewer trips: the difference tells what one takes. Of what was recorded, none
+    fewer_simulated: float = 0.0
+    unexplained: float = 0.0
 
 
 def time_launch(sample: Sample, gpu: Gpu, scale: float = 1.0) -> LaunchTime:
@@ -97,18 +106,27 @@ def time_launch(sample: Sample, gpu: Gpu, scale: float = 1.0) -> LaunchTime:
         raise ValueError(f"{kernel.name}: a multiprocessor holds no block of it: {held.limited_by}")
     blocks = cdiv(math.prod(launch.grid), gpu.multiprocessors)  # of the busiest multiprocessor
     at_once = min(held.blocks, blocks)
-    path = _path(sample, kernel, gpu, ISSUES / (launch.num_warps * at_once))
+    recorder = sample.recorder
+    work = _traced(sample, gpu) if recorder else _work(sample, kernel, gpu, ISSUES / (launch.num_warps * at_once))
     whole, rest = divmod(blocks, at_once)
     rates = _rates(gpu, memory_share(sample, at_once * gpu.multiprocessors, gpu.l2_bytes))
-    runs = {count: Multiprocessor(rates, path.paths, count).run() for count in {at_once, rest} - {0}}
-    simulated = max(len(heads) for _, heads in path.paths)
-    more = max(0.0, path.trips * scale - simulated) if simulated else 0.0
-    clocks = {count: run.end + more * run.trip for count, run in runs.items()}
-    total = whole * clocks[at_once] + (clocks[rest] if rest else 0.0)
-    busy, waiting, lines = _shares(sample, kernel, path, runs[at_once], (simulated + more) / max(1, simulated))
-    return LaunchTime(
-        kernel.name, total / _mhz(kernel, busy.get(machine.TENSOR, 0.0), gpu), held, blocks / at_once, busy, waiting, lines, path.unexplained
-    )  # fmt: skip
+    needed, cluster = (recorder.needed, math.prod(launch.cluster)) if recorder else ({}, 1)
+    more = max(0.0, work.trips * scale - work.simulated)
+
+    def clocks_of(count: int) -> tuple[Run, float]:
+        """What so many blocks take that a multiprocessor has at a time."""
+        run = Multiprocessor(rates, work.paths, count, needed, cluster).run()
+        trip = run.commit
+        if work.fewer:
+            end = Multiprocessor(rates, work.fewer, count).run().end
+            trip = (run.end - end) / (work.simulated - work.fewer_simulated)
+        return run, run.end + more * trip
+
+    run, clocks = clocks_of(at_once)
+    total = whole * clocks + (clocks_of(rest)[1] if rest else 0.0)
+    busy, waiting, lines = _shares(sample, work, run, 1 + more / max(1.0, work.simulated))
+    mhz = _mhz(kernel, busy.get(machine.TENSOR, 0.0), gpu)
+    return LaunchTime(kernel.name, total / mhz, held, blocks / at_once, busy, waiting, lines, work.unexplained)
 
 
 def machine_code(sample: Sample) -> tuple[SassKernel, bytes]:
@@ -126,26 +144,44 @@ def _held(sample: Sample, cubin: bytes, gpu: Gpu) -> Occupancy:
     return occupancy(sm, sample.launch.threads, use.registers, shared)
 
 
-def _path(sample: Sample, kernel: SassKernel, gpu: Gpu, instructions: float) -> _Path:
-    entry, executed = sample.kernel.entry, sample.executed
-    steps = Steps(kernel, sample, gpu)
-    found: dict[tuple[int, ...], tuple[tuple[list[Step], Sequence[int]], flow.Path, float]] = {}
-    paths: list[tuple[Sequence[Step], Sequence[int]]] = []
-    for warp in range(sample.launch.num_warps):
-        key = tuple(int(count[warp]) for count in executed.values())
-        if key not in found:
-            its = flow.solve(kernel, flow.passes(entry, dict(zip(executed, map(float, key), strict=True))))
-            path = flow.walk(its, instructions)
-            found[key] = (steps.of(path.places), path.heads), path, its.unexplained
-        paths.append(found[key][0])
-    missed = max(missed for *_, missed in found.values())
-    if missed > MOST_UNEXPLAINED:
+def _work(sample: Sample, kernel: SassKernel, gpu: Gpu, instructions: float) -> _Work:
+    """The paths of warps through the machine code, with about so many instructions each."""
+    executed = sample.executed
+    flows: dict[tuple[int, ...], flow.Flow] = {}
+    warps = [tuple(int(count[warp]) for count in executed.values()) for warp in range(sample.launch.num_warps)]
+    for key in dict.fromkeys(warps):
+        passes = flow.passes(sample.kernel.entry, dict(zip(executed, map(float, key), strict=True)))
+        flows[key] = flow.solve(kernel, passes)
+    if (missed := max(each.unexplained for each in flows.values())) > MOST_UNEXPLAINED:
         raise ValueError(
             f"{kernel.name}: no path through its machine code explains what was executed ({missed:.0%} is missing)"
         )
-    longest = max((path for _, path, _ in found.values()), key=lambda path: path.trips)
-    body = frozenset(longest.places[longest.heads[0] : longest.heads[-1]]) if longest.heads else frozenset()
-    return _Path(paths, longest.trips, body, missed)
+    longest = max(flows.values(), key=lambda each: flow.trips_of(each)[0])
+    trips, a_trip = flow.trips_of(longest)
+    simulated = min(trips, max(FEWEST_TRIPS, min(MOST_TRIPS, instructions // max(1.0, a_trip))))
+    steps = Steps(kernel, sample, gpu)
+
+    def paths(most: float) -> _Paths:
+        walked = {key: flow.walk(each, most) for key, each in flows.items()}
+        made = {key: (steps.of(path.places), path.heads) for key, path in walked.items()}
+        return [made[key] for key in warps]
+
+    path = flow.walk(longest, simulated)
+    body = frozenset(path.places[path.heads[0] : path.heads[-1]]) if path.heads else frozenset()
+    lines = {place: each.ptx_line for place, each in enumerate(kernel.code)}
+    half = simulated // 2
+    return _Work(paths(simulated), trips, simulated, body, lines, paths(half) if trips else (), half, missed)
+
+
+def _traced(sample: Sample, gpu: Gpu) -> _Work:
+    """The paths of a kernel that was recorded; its places are lines of the PTX."""
+    assert sample.recorder is not None
+    steps = TracedSteps(sample, gpu)
+    paths = [steps.of(warp) for warp in sample.recorder.warps]
+    body = {step.place for steps, heads in paths if heads for step in steps[heads[0] : heads[-1]]}
+    lines = {step.place: step.place for steps, _ in paths for step in steps}
+    commits = max(len(heads) for _, heads in paths)
+    return _Work(paths, commits, commits, body, lines)
 
 
 def _rates(gpu: Gpu, memory_share: float) -> Rates:
@@ -163,6 +199,8 @@ def _rates(gpu: Gpu, memory_share: float) -> Rates:
         return_bytes=returned,
         to_shared=TO_SHARED,
         barrier=(base - more, more),
+        mbarrier=gpu.latency["SYNCS other"],
+        tma=gpu.latency["UTMALDG 8x64 L2"] - gpu.latency["LDG L2"],
     )
 
 
@@ -172,23 +210,30 @@ def _mhz(kernel: SassKernel, tensor_share: float, gpu: Gpu) -> float:
     Tensor cores draw so much current that the clock falls within microseconds, which the driver's readings do not show.
     How far is known at full use, from the rates that `roofs` reached and the clocks that an instruction takes.
     """
-    for name in {each.opcode for each in kernel.code if each.name == "HMMA"}:
-        kind = "tf32" if "TF32" in name else "bf16" if "BF16" in name else "fp16"
-        shape = "1688.F32.TF32" if kind == "tf32" else "16816.F32"
-        products = 16 * 8 * (8 if kind == "tf32" else 16)
-        a_clock = 2 * products * machine.SCHEDULERS * gpu.multiprocessors / gpu.interval[f"HMMA.{shape} 16 warps"]
-        full = gpu.roof[f"mma_{kind}"] * 1e6 / a_clock
-        return gpu.max_sm_clock_mhz - min(1.0, tensor_share) * (gpu.max_sm_clock_mhz - full)
-    return gpu.max_sm_clock_mhz
+    names = [each.opcode for each in kernel.code if each.name in ("HMMA", "HGMMA", "QGMMA")]
+    if not names:
+        return gpu.max_sm_clock_mhz
+    name = names[0]
+    kind = "fp8" if name.startswith("QGMMA") else next((x for x in ("tf32", "bf16") if x.upper() in name), "fp16")
+    if name.startswith("HMMA"):
+        shape, k = ("1688.F32.TF32", 8) if kind == "tf32" else ("16816.F32", 16)
+        a_clock = 2 * 16 * 8 * k * machine.SCHEDULERS / gpu.interval[f"HMMA.{shape} 16 warps"]
+        reached = gpu.roof[f"mma_{kind}"]
+    else:
+        k = {"tf32": 8, "fp8": 32}.get(kind, 16)
+        a_clock = 2 * 64 * 256 * k / gpu.wgmma["bf16 n256 shared"]
+        reached = gpu.roof[f"wgmma_{kind}"]
+    full = reached * 1e6 / (a_clock * gpu.multiprocessors)
+    return gpu.max_sm_clock_mhz - min(1.0, tensor_share) * (gpu.max_sm_clock_mhz - full)
 
 
 def _shares(
-    sample: Sample, kernel: SassKernel, path: _Path, run: Run, longer: float
+    sample: Sample, work: _Work, run: Run, longer: float
 ) -> tuple[dict[str, float], dict[str, float], tuple[Line, ...]]:
     """Shares of the time by resource, by reason and by line, with the main loop as long as it really is."""
 
     def weight(place: int) -> float:
-        return longer if place in path.body else 1.0
+        return longer if place in work.body else 1.0
 
     busy: dict[str, float] = defaultdict(float)
     waiting: dict[str, float] = defaultdict(float)
@@ -196,10 +241,10 @@ def _shares(
     for (resource, place), clocks in run.busy.items():
         busy[resource] += weight(place) * clocks
         if resource == machine.ISSUE:
-            by_line[kernel.code[place].ptx_line][machine.ISSUE] += weight(place) * clocks
+            by_line[work.ptx_lines[place]][machine.ISSUE] += weight(place) * clocks
     for (reason, place), clocks in run.waiting.items():
         waiting[reason] += weight(place) * clocks
-        by_line[kernel.code[place].ptx_line][reason] += weight(place) * clocks
+        by_line[work.ptx_lines[place]][reason] += weight(place) * clocks
     total = busy[machine.ISSUE] + sum(waiting.values())
     places = {each.ptx_line: (each.file, each.line) for each in sample.kernel.entry.instructions}
     merged: dict[tuple[str, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))

@@ -9,8 +9,9 @@ from itertools import compress
 
 import numpy as np
 
+from gemm_ref.clock.recorder import Recorder, is_asynchronous
 from gemm_ref.launch import Launch
-from gemm_ref.ptx.core.events import Access, KernelInfo, Observer
+from gemm_ref.ptx.core.events import Access, BulkAccess, KernelInfo, Observer, Synchronisation
 from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.core.memory import GlobalMemory, Tensor
 from gemm_ref.ptx.count.banks import line_passes
@@ -44,6 +45,7 @@ class Sample:
     globals: dict[int, Requests] = field(default_factory=lambda: defaultdict(Requests))
     sectors: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # that were loaded, by tensor
     sizes: dict[str, int] = field(default_factory=dict)  # bytes, by tensor
+    recorder: Recorder | None = None  # of a kernel whose warps wait for tensor cores or the TMA unit
 
 
 class Sampler(Observer):
@@ -56,6 +58,8 @@ class Sampler(Observer):
 
     def on_launch(self, kernel: KernelInfo, launch: Launch, memory: GlobalMemory) -> None:
         self.samples.append(Sample(kernel, launch))
+        if is_asynchronous(kernel.entry):
+            self.samples[-1].recorder = Recorder()
         self.samples[-1].sizes.update((tensor.name, tensor.size) for tensor in memory.tensors)
         self._l1.clear()
         self._tensors = memory.tensors
@@ -65,8 +69,25 @@ class Sampler(Observer):
         lanes = machine.access_mask(mask)
         warps = machine.launch.num_warps * (machine.lanes // machine.launch.threads)
         passes = np.ones(warps, int) if lanes is None else rows(lanes, machine, False).any(axis=1).astype(int)
+        if self.samples[-1].recorder:
+            self.samples[-1].recorder.execute(instruction, passes)
         before = executed.get(instruction.ptx_line)
         executed[instruction.ptx_line] = passes if before is None else before + passes
+
+    def on_synchronisation(self, event: Synchronisation) -> None:
+        if self.samples[-1].recorder:
+            self.samples[-1].recorder.synchronise(event)
+
+    def on_phase(self, barriers: list[tuple], machine: Lanes) -> None:
+        if self.samples[-1].recorder:
+            self.samples[-1].recorder.end_phases(barriers)
+
+    def on_bulk(self, access: BulkAccess) -> None:
+        sample = self.samples[-1]
+        if sample.recorder and access.started and access.space == "shared":
+            sample.recorder.copy(access, access.machine)
+        elif access.kind == "load":
+            self._touch(np.unique(access.addresses // SECTOR))
 
     def on_access(self, access: Access) -> None:
         if access.space not in ("shared", "global"):
