@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import LinearConstraint, milp
-from scipy.sparse import coo_matrix
 
 from gemm_ref.ptx.text.operands import Symbol
 from gemm_ref.ptx.text.parser import Entry
@@ -121,6 +119,9 @@ class _Program:
 
     def solve(self, whole: int) -> np.ndarray | None:
         """The unknowns, of which the first so many are whole numbers; None where none fit."""
+        from scipy.optimize import LinearConstraint, milp  # takes 0.3 s, which a refused call need not wait for
+        from scipy.sparse import coo_matrix
+
         rows, columns, values = zip(*self._entries, strict=True)
         matrix = coo_matrix((values, (rows, columns)), shape=(len(self._bounds), len(self.cost))).tocsc()
         lowest, highest = zip(*self._bounds, strict=True)

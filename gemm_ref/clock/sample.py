@@ -87,7 +87,7 @@ class Sampler(Observer):
         if sample.recorder and access.started and access.space == "shared":
             sample.recorder.copy(access, access.machine)
         elif access.kind == "load":
-            self._touch(np.unique(access.addresses // SECTOR))
+            self._touch(np.unique(access.addresses // SECTOR).tolist())
 
     def on_access(self, access: Access) -> None:
         if access.space not in ("shared", "global"):
