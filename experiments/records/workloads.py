@@ -148,6 +148,7 @@ ROUNDING_WHOLE, ROUNDING_KNOWN = 4**7, 4**5  # K up to which a laptop takes whol
 EMULATION_SIDE, EMULATION_DEPTHS = 64, {DEFAULT: (256, 4096), FULL: (256, 4096, 65536)}
 COUNTED = 256  # whole tiles of every rung; counts grow with the blocks, and shares do not change
 ALIGNED = 4096  # what machine code is compiled for: Triton compiles anew where 16 divides a size
+PREDICTED = (512, 1024, 2048, 4096, 8192)  # cubes of the full preset: from less than a wave of blocks to many
 
 
 @dataclass(frozen=True)
