@@ -26,15 +26,15 @@ _TABLES = (readme, sweeps, *_STUDIES)
 
 
 def _blocks_of(page: str) -> tuple[str, ...]:
-    """The blocks of one page of docs/: of studies' tables, and of the rungs whose section is there."""
+    """The blocks of one page, a README or one of docs/: of studies' tables, and of the rungs whose section is there."""
     blocks = [name for table in _STUDIES for name, place in table.BLOCKS.items() if place == page]
     return (*blocks, *(stage.id for stage in gemm_ref.STAGES.values() if docs_page(stage) == page))
 
 
-_STUDIED = ("ladder.md", "compilers.md", "memory.md", "scaling.md", "rounding.md", "emulation.md")
+_STUDIED = ("ladder.md", "compilers.md", "clock.md", "memory.md", "scaling.md", "rounding.md", "emulation.md")
 DOCUMENTS = {  # file -> the blocks that it must have
-    ROOT / "README.md": readme.IN["en"],
-    ROOT / "README.zh-CN.md": readme.IN["zh"],
+    ROOT / "README.md": (*readme.IN["en"], *_blocks_of("README.md")),
+    ROOT / "README.zh-CN.md": (*readme.IN["zh"], *_blocks_of("README.zh-CN.md")),
     **{ROOT / "docs" / page: _blocks_of(page) for page in _STUDIED},
     ROOT / "docs" / "tensor_cores.md": (*sweeps.BLOCKS, *_blocks_of("tensor_cores.md")),
 }

@@ -18,8 +18,7 @@ class PredictedRow(Row):
     low_us: float | None = None  # the interval that holds about nine in ten measured times
     high_us: float | None = None
     tflops: float | None = None
-    launches: int | None = None  # of kernels; the columns below are of the longest
-    limit: str = ""  # what holds it back
+    limit: str = ""  # what holds it back: here and below, of its longest kernel
     limit_share: float | None = None  # of its time
     waves: float | None = None
     blocks_held: int | None = None  # by a multiprocessor at a time

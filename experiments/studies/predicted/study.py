@@ -6,25 +6,23 @@ times differ by more than that the faster one is almost always known.
 Method: `gemm_ref.clock` predicts the time from what one block does on the reference GPU, from the machine code, and
 from the constants of a card in gemm_ref/clock/gpus.toml, none of which was fitted to a kernel (docs/clock.md). Beside
 it stands the newest published time of the same kernel, problem and card, with cold caches, so that the error is data.
-Times of Triton and Gluon depend on Triton's version, and so does their machine code: published predictions are made
-with the version of the published times. A kernel with an instruction that has no cost yet is skipped, with its name.
+Triton's machine code depends on its version: published predictions are made with that of the published times. A kernel
+with an instruction that has no cost yet is skipped, with its name.
 
 Run: `python -m experiments run predicted [--preset full] [--stage S] [--backend cuda|triton|gluon] [--size MxNxK]`
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-
-import torch
 
 from experiments.bench import parallel
 from experiments.bench.verify import describe
 from experiments.progress import Bars
-from experiments.records import store, workloads
+from experiments.records import frames, store, workloads
 from experiments.records.contenders import Contender
-from experiments.records.frames import LAYOUT, SIZES
 from experiments.records.request import DEFAULT, FULL, Request
 from experiments.records.rows import COLD, ERROR, PASS, SKIPPED
 from experiments.studies.predicted.row import PredictedRow
@@ -34,8 +32,6 @@ from gemm_ref.operands import as_layout
 
 NAME = "predicted"
 _TIMED_IN = ("ladder", "squares", "shapes", "tensor_cores")  # studies whose times are of the same kernels
-_CAPABILITY = (9, 0)  # of all cards in the table
-_KERNEL = ("stage", "variant", "dialect", "math", *SIZES)
 
 
 def unsuited(contender: Contender, request: Request) -> str:
@@ -60,23 +56,24 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
         yield from (_beside(row, measured[row.card]) for row in rows)
 
 
-def published_times(card: str) -> dict[tuple, tuple[float, str]]:
+def published_times(card: str) -> Mapping[tuple, tuple[float, str]]:
     """By kernel and sizes: the microseconds of the newest published row of a card, and the study that has it."""
-    found: dict[tuple, tuple[str, float, str]] = {}
+    found: dict[tuple, tuple[str, float, str]] = {}  # and its run, which is a date
     for study in _TIMED_IN:
-        frame = store.read(store.PUBLISHED.parent / card, study)
-        frame = frame[frame["median_us"].notna() & (frame["mode"] == COLD) & (frame["status"] == PASS)]
-        if "b_layout" in frame:
-            frame = frame[frame["b_layout"] == frame["math"].map(LAYOUT)]
-        for row in frame.itertuples():
-            key = tuple(getattr(row, name) for name in _KERNEL)
-            found[key] = max(found.get(key, ("", 0.0, "")), (row.run, row.median_us, study))
+        rows = store.read(store.PUBLISHED.parent / card, study)
+        rows = rows[rows["median_us"].notna() & (rows["mode"] == COLD) & (rows["status"] == PASS)]
+        for row in (frames.shown(rows) if "b_layout" in rows else rows).itertuples():
+            found[_key(row)] = max(found.get(_key(row), ("",)), (row.run, row.median_us, study))
     return {key: (time, study) for key, (_, time, study) in found.items()}
 
 
+def _key(row) -> tuple:
+    return (row.stage, row.variant, row.dialect, row.math, row.m, row.n, row.k)
+
+
 def _beside(row: PredictedRow, measured: Mapping[tuple, tuple[float, str]]) -> PredictedRow:
-    """The row with the measured time; after the row cache, which does not know of published results."""
-    time, study = measured.get(tuple(getattr(row, name) for name in _KERNEL), (None, ""))
+    """The row with its measured time; the row cache has none, since it does not know of published results."""
+    time, study = measured.get(_key(row), (None, ""))
     ratio = row.predicted_us / time if row.predicted_us and time else None
     return replace(row, measured_us=time, measured_in=study, ratio=ratio)
 
@@ -86,33 +83,24 @@ def _work(contender: Contender, parts: Sequence[tuple[Problem, str]]) -> Iterato
 
 
 def _row(contender: Contender, problem: Problem, card: str) -> PredictedRow:
-    problem = replace(problem, math=contender.math, b_layout=LAYOUT[contender.math])
-    if reason := contender.refusal(_CAPABILITY):
-        return PredictedRow.about(NAME, contender, problem, card=card, status=SKIPPED, detail=reason)
-
-    def gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return contender.load()(a, as_layout(b, problem.b_layout))
-
+    problem = replace(problem, math=contender.math, b_layout=frames.LAYOUT[contender.math])
+    about = functools.partial(PredictedRow.about, NAME, contender, problem, card=card)
     try:
-        prediction = clock.predict(gemm, problem, card)
-    except ValueError as refusal:  # an instruction without a cost, or machine code that cannot be followed
-        return PredictedRow.about(NAME, contender, problem, card=card, status=SKIPPED, detail=str(refusal))
+        gemm = contender.load()
+        found = clock.predict(lambda a, b: gemm(a, as_layout(b, problem.b_layout)), problem, card)
+    except ValueError as refusal:  # of an instruction that has no cost yet, or of code that cannot be followed
+        return about(status=SKIPPED, detail=str(refusal))
     except Exception as error:  # a rung that does not compile is a row, and the others go on
-        return PredictedRow.about(NAME, contender, problem, card=card, status=ERROR, detail=describe(error))
-    (low, high), (limit, share), longest = prediction.interval_us, prediction.limit, prediction.longest
-    return PredictedRow.about(
-        NAME,
-        contender,
-        problem,
-        card=card,
-        predicted_us=prediction.microseconds,
+        return about(status=ERROR, detail=describe(error))
+    (low, high), (limit, share) = found.interval_us, found.limit
+    return about(
+        predicted_us=found.microseconds,
         low_us=low,
         high_us=high,
-        tflops=prediction.tflops,
-        launches=len(prediction.launches),
+        tflops=found.tflops,
         limit=limit,
         limit_share=share,
-        waves=longest.waves,
-        blocks_held=longest.held.blocks,
-        unexplained=longest.unexplained,
+        waves=found.longest.waves,
+        blocks_held=found.longest.held.blocks,
+        unexplained=found.longest.unexplained,
     )

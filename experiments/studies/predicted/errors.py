@@ -1,0 +1,36 @@
+"""How far predicted times are from measured ones."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from experiments.publish.numbers import format_percent
+from experiments.records.frames import SIZES
+
+APART = 1.1  # factor between two measured times beyond which their order counts
+
+
+class Errors(NamedTuple):
+    """The errors of rows that have a predicted and a measured time, as texts."""
+
+    times: int
+    median: str  # of |predicted / measured - 1|
+    ninetieth: str  # its 90th percentile
+    pairs: int  # of kernels at one problem whose measured times are APART
+    order: str  # share of these pairs of which the faster one is predicted to be it
+
+
+def errors_of(rows: pd.DataFrame) -> Errors:
+    """The errors of rows with a `ratio`, of which there is at least one."""
+    off = (rows["ratio"] - 1).abs()
+    pairs = ordered = 0
+    for _, own in rows.groupby(["card", "math", *SIZES]):
+        measured, predicted = (np.log(own[name].to_numpy()) for name in ("measured_us", "predicted_us"))
+        slower = np.subtract.outer(measured, measured) > np.log(APART)  # has each pair once
+        pairs += int(slower.sum())
+        ordered += int((slower & (np.subtract.outer(predicted, predicted) > 0)).sum())
+    shares = format_percent(off.median(), 1), format_percent(off.quantile(0.9), 1)
+    return Errors(len(rows), *shares, pairs, format_percent(ordered / pairs, 1) if pairs else "–")

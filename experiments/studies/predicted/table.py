@@ -1,0 +1,70 @@
+"""The generated blocks from predicted.csv: a sentence in READMEs; errors, the largest and refusals in docs/clock.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from experiments.publish.numbers import format_count, format_edges, format_percent, format_precise
+from experiments.publish.table import Table
+from experiments.publish.wording import NOT_MEASURED, dialect_title, kernel_name
+from experiments.records import environment, frames, store
+from experiments.records.rows import SKIPPED
+from experiments.studies.predicted.errors import errors_of
+from gemm_ref import DIALECTS
+
+_CLOCK = ("predicted-errors", "predicted-largest", "predicted-refused")
+# The blocks that `block` writes -> the page that has them
+BLOCKS = {"predicted.en": "README.md", "predicted.zh": "README.zh-CN.md", **dict.fromkeys(_CLOCK, "clock.md")}
+_LARGEST = 10  # errors that are listed
+_SENTENCES = {
+    "predicted.en": "**How fast would it be?** A [clock](docs/clock.md) predicts a kernel's time on an H200 or H100 "
+    "without a GPU, from its machine code and from microbenchmarks alone: half of {0.times} predicted times are within "
+    "{0.median} of the measured ones, nine in ten within {0.ninetieth}, and {0.order} of pairs are in the right order.",
+    "predicted.zh": "**会有多快？** [时钟](docs/clock.md)不用 GPU 即由机器码和微基准预测 kernel 的用时。"
+    "{0.times} 个预测中，一半与实测相差不到 {0.median}，九成不到 {0.ninetieth}；{0.order} 的 kernel 对快慢次序正确。",
+}
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one of BLOCKS from the CSV in `published`; it says so where rows are not there."""
+    frame = store.read(published, "predicted")
+    rows = frame[frame["ratio"].notna()]
+    if rows.empty:
+        return NOT_MEASURED
+    if name in _SENTENCES:
+        return _SENTENCES[name].format(errors_of(rows))
+    if name == "predicted-errors":
+        return f"{_errors(rows)}\n\n{environment.compilers_caption(store.runs_of(rows, published))}."
+    return _largest(rows) if name == "predicted-largest" else _refused(frame[frame["status"] == SKIPPED])
+
+
+def _errors(rows: pd.DataFrame) -> str:
+    """A line for each compute type, dialect and size, and one for all rows."""
+    parts = {math: rows[rows["math"] == math] for math in frames.maths_of(rows)}
+    parts |= {dialect.title: rows[rows["dialect"] == name] for name, dialect in DIALECTS.items()}
+    parts |= {f"at {edge}": rows[rows["m"] == edge] for edge in sorted(set(rows["m"]))} | {"all": rows}
+    lines = [[name, *map(str, errors_of(own))] for name, own in parts.items() if len(own)]
+    return Table.of(
+        ["", "times", "median error", "90th percentile", "pairs", "in the right order"], lines
+    ).to_markdown()
+
+
+def _largest(rows: pd.DataFrame) -> str:
+    lines = []
+    for row in rows.loc[(rows["ratio"] - 1).abs().nlargest(_LARGEST).index].itertuples():
+        kernel = f"{kernel_name(row.stage, row.variant)}, {dialect_title(row.dialect)}"
+        limit = f"{row.limit}, {format_percent(row.limit_share, 0)}"
+        times = (format_precise(row.predicted_us), format_precise(row.measured_us), format_percent(row.ratio - 1, 0))
+        lines.append([kernel, row.math, format_edges(row, "×"), limit, *times])
+    head = ["kernel", "mode", "size", "what limits it", "predicted, µs", "measured, µs", "error"]
+    return Table.of(head, lines, {0, 1, 3}).to_markdown()
+
+
+def _refused(refused: pd.DataFrame) -> str:
+    lines = [
+        [reason, ", ".join(sorted({f"`{stage[:3]}`" for stage in own["stage"]})), format_count(len(own))]
+        for reason, own in refused.groupby("detail", sort=False)
+    ]
+    return Table.of(["reason", "rungs", "times"], lines, 2).to_markdown() if lines else "No kernel was refused."
