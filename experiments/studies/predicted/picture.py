@@ -16,7 +16,7 @@ from experiments.publish.drawing.sheet import Sheet
 from experiments.publish.numbers import format_change
 from experiments.records import environment, frames, store
 from experiments.records.controls import size_name
-from experiments.studies.predicted.errors import errors_of
+from experiments.studies.predicted.outcome import errors_of
 from gemm_ref.clock.gpu import read
 
 _MOST_TEXT = 78  # characters of a reason that fit in a row

@@ -11,7 +11,7 @@ from experiments.publish.table import Table
 from experiments.publish.wording import NOT_MEASURED, dialect_title, kernel_name
 from experiments.records import environment, frames, store
 from experiments.records.rows import SKIPPED
-from experiments.studies.predicted.errors import errors_of
+from experiments.studies.predicted.outcome import SAID, errors_of
 from gemm_ref import DIALECTS
 
 _CLOCK = ("predicted-errors", "predicted-largest", "predicted-refused")
@@ -20,10 +20,10 @@ BLOCKS = {"predicted.en": "README.md", "predicted.zh": "README.zh-CN.md", **dict
 _LARGEST = 10  # errors that are listed
 _SENTENCES = {
     "predicted.en": "**How fast would it be?** A [clock](docs/clock.md) predicts a kernel's time on an H200 or H100 "
-    "without a GPU, from its machine code and from microbenchmarks alone: half of {0.times} predicted times are within "
-    "{0.median} of the measured ones, nine in ten within {0.ninetieth}, and {0.order} of pairs are in the right order.",
+    f"without a GPU, from its machine code and from microbenchmarks alone: {SAID}.",
     "predicted.zh": "**会有多快？** [时钟](docs/clock.md)不用 GPU 即由机器码和微基准预测 kernel 的用时。"
-    "{0.times} 个预测中，一半与实测相差不到 {0.median}，九成不到 {0.ninetieth}；{0.order} 的 kernel 对快慢次序正确。",
+    "{0.times} 个预测中，一半与实测相差不到 {0.median}，九成不到 {0.ninetieth}；"
+    "相差 10% 以上的 kernel 对中 {0.order} 快慢次序正确。",
 }
 
 

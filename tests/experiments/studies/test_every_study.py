@@ -118,8 +118,8 @@ def test_without_a_gpu_these_studies_run_and_others_say_why():
     modules = {name: studies.load(name, "study") for name in studies.names()}
     request, pool = Request("cpu"), contenders()
     able = {name for name, module in modules.items() if runner.choose(module, request, pool)}
-    without_gpu = {"accuracy", "correctness", "cost", "emulation", "instructions", "ladder", "memory", "registers"}
-    assert able == {*without_gpu, "rounding", "scaling", "squares"}.intersection(modules)
+    without_gpu = {"accuracy", "correctness", "cost", "emulation", "instructions", "ladder", "memory", "predicted"}
+    assert able == {*without_gpu, "registers", "rounding", "scaling", "squares"}.intersection(modules)
     for name in modules.keys() - able:
         assert re.search("GPU|cuda", runner.why_nothing(modules[name], request, pool)), name
 

@@ -1,7 +1,8 @@
-"""How far predicted times are from measured ones."""
+"""What came of `predicted`: how far predicted times are from measured ones."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,10 @@ import pandas as pd
 from experiments.publish.numbers import format_percent
 from experiments.records.frames import SIZES
 
+SAID = (
+    "half of {0.times} predicted times are within {0.median} of the measured ones, nine in ten within {0.ninetieth}, "
+    "and {0.order} of pairs more than 10% apart are in the right order"
+)
 APART = 1.1  # factor between two measured times beyond which their order counts
 
 
@@ -34,3 +39,10 @@ def errors_of(rows: pd.DataFrame) -> Errors:
         ordered += int((slower & (np.subtract.outer(predicted, predicted) > 0)).sum())
     shares = format_percent(off.median(), 1), format_percent(off.quantile(0.9), 1)
     return Errors(len(rows), *shares, pairs, format_percent(ordered / pairs, 1) if pairs else "–")
+
+
+def describe(frame: pd.DataFrame) -> Iterator[str]:
+    """A sentence on the rows of the study; none where nothing was measured."""
+    if frame["ratio"].notna().any():
+        said = SAID.format(errors_of(frame[frame["ratio"].notna()]))
+        yield said[0].upper() + said[1:]

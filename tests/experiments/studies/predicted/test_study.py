@@ -1,0 +1,79 @@
+"""Predicted times: what is refused, what stands beside them, and the errors that the documents name."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pandas as pd
+import pytest
+
+import gemm_ref
+from experiments.progress import Bars
+from experiments.records import studies
+from experiments.records.contenders import contenders
+from experiments.records.request import FULL, Request
+from experiments.records.rows import PASS, SKIPPED
+from experiments.records.store import PUBLISHED
+from tests.imports import ROOT
+
+study = studies.load("predicted", "study")
+KERNEL = ["stage", "variant", "dialect", "math", "m", "n", "k"]
+
+
+def predict(stage: str, math: str):
+    """The only row of a rung's default variant in CUDA at 256."""
+    own = [each for each in contenders() if (each.stage, each.dialect, each.math) == (stage, "cuda", math)]
+    request = Request("cpu", problems=(gemm_ref.Problem(256, 256, 256),))
+    (row,) = study.measure(request, [each for each in own if each.is_default], Bars(None))
+    return row
+
+
+def test_a_kernel_is_predicted_or_refused_by_the_instruction_that_has_no_cost():
+    row = predict("s04_shared_tile", "fp32")
+    assert (row.status, row.card) == (PASS, "nvidia-h200")
+    assert 0 < row.low_us < row.predicted_us < row.high_us and row.limit and row.blocks_held == 2
+    assert row.tflops == pytest.approx(2 * 256**3 / row.predicted_us / 1e6)
+    row = predict("s17_wgmma_tma", "bf16")
+    assert row.status == SKIPPED and row.predicted_us is None
+    assert re.search(r"(HGMMA|SYNCS|UTMALDG)\S* has no cost", row.detail)
+
+
+def test_the_default_preset_has_one_variant_of_a_rung_and_the_full_one_all_cards():
+    pool = [each for each in contenders() if not study.unsuited(each, Request("cpu"))]
+    assert len(pool) == sum(len(rung.dialects) for rung in gemm_ref.STAGES.values())
+    everything = [each for each in contenders() if not study.unsuited(each, Request("cpu", preset=FULL))]
+    assert len(everything) == len(list(gemm_ref.implementations()))
+
+
+def published(study_name: str) -> pd.DataFrame:
+    return pd.read_csv(PUBLISHED / f"{study_name}.csv", keep_default_na=False, na_values=[""])
+
+
+def test_published_rows_have_the_newest_measured_times():
+    names = [name for name in ("ladder", "squares", "shapes", "tensor_cores") if (PUBLISHED / f"{name}.csv").exists()]
+    timed = pd.concat([published(name).assign(measured_in=name) for name in names])
+    timed = timed[(timed["mode"] == "cold") & timed["median_us"].notna() & (timed["math"] == "fp32")]
+    newest = timed.sort_values("run", kind="stable").groupby(KERNEL).last()["median_us"]
+    rows = published("predicted")
+    rows = rows[(rows["math"] == "fp32") & rows["ratio"].notna() & (rows["card"] == PUBLISHED.name)].set_index(KERNEL)
+    assert len(rows) >= 60
+    assert rows["measured_us"].to_numpy() == pytest.approx(newest[rows.index].to_numpy(), rel=1e-5)
+    assert rows["ratio"].to_numpy() == pytest.approx((rows["predicted_us"] / rows["measured_us"]).to_numpy(), rel=1e-4)
+
+
+def test_the_documents_name_the_errors_of_the_published_rows():
+    rows = published("predicted").dropna(subset="ratio")
+    off, pairs, ordered = (rows["ratio"] - 1).abs(), 0, 0
+    for _, own in rows.groupby(["card", *KERNEL[3:]]):
+        for one, other in itertools.combinations(own.itertuples(), 2):
+            if max(one.measured_us, other.measured_us) > 1.1 * min(one.measured_us, other.measured_us):
+                pairs += 1
+                ordered += (one.measured_us < other.measured_us) == (one.predicted_us < other.predicted_us)
+    median, ninetieth, order = (f"{100 * share:.1f}%" for share in (off.median(), off.quantile(0.9), ordered / pairs))
+    line = f"| all | {len(rows)} | {median} | {ninetieth} | {pairs} | {order} |"
+    assert line in (ROOT / "docs" / "clock.md").read_text(encoding="utf-8")
+    for readme in ("README.md", "README.zh-CN.md"):
+        text = (ROOT / readme).read_text(encoding="utf-8")
+        block = re.search(r"<!-- predicted\.\w+:begin -->(.*?)<!-- predicted", text, re.DOTALL)
+        assert block and {median, ninetieth, order, str(len(rows))} <= set(re.findall(r"\d[\d.]*%?", block[1]))
