@@ -41,6 +41,11 @@ def errors_of(rows: pd.DataFrame) -> Errors:
     return Errors(len(rows), *shares, pairs, format_percent(ordered / pairs, 1) if pairs else "–")
 
 
+def reason_of(detail: str) -> str:
+    """Why a kernel is refused, without its name."""
+    return detail.split(": ", 1)[-1]
+
+
 def describe(frame: pd.DataFrame) -> Iterator[str]:
     """A sentence on the rows of the study; none where nothing was measured."""
     if frame["ratio"].notna().any():

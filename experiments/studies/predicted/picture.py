@@ -16,10 +16,8 @@ from experiments.publish.drawing.sheet import Sheet
 from experiments.publish.numbers import format_change
 from experiments.records import environment, frames, store
 from experiments.records.controls import size_name
-from experiments.studies.predicted.outcome import errors_of
+from experiments.studies.predicted.outcome import errors_of, reason_of
 from gemm_ref.clock.gpu import read
-
-_MOST_TEXT = 78  # characters of a reason that fit in a row
 
 
 def draw(folder: Path) -> Iterator[style.Picture]:
@@ -68,8 +66,7 @@ def _ladder(frame: pd.DataFrame, caption: str) -> Figure:
         place = rows.index((row.stage, row.variant))
         texts[place, row.dialect] = "refused"
         if frame.loc[frame["stage"] == row.stage, "predicted_us"].isna().all():
-            more = "…" if len(row.detail) > _MOST_TEXT else ""
-            style.note(ax, place + style.LANE * style.look_of(row.dialect).lane, row.detail[:_MOST_TEXT] + more)
+            style.note(ax, place + style.LANE * style.look_of(row.dialect).lane, reason_of(row.detail))
     ax.set_xscale("log")
     ax.set_xlim(0.8 * frame["tflops"].min(), 1.4 * frame["tflops"].max())
     ax.xaxis.set_major_locator(ticker.LogLocator(10, (1, 2, 5)))

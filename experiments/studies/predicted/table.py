@@ -11,7 +11,7 @@ from experiments.publish.table import Table
 from experiments.publish.wording import NOT_MEASURED, dialect_title, kernel_name
 from experiments.records import environment, frames, store
 from experiments.records.rows import SKIPPED
-from experiments.studies.predicted.outcome import SAID, errors_of
+from experiments.studies.predicted.outcome import SAID, errors_of, reason_of
 from gemm_ref import DIALECTS
 
 _CLOCK = ("predicted-errors", "predicted-largest", "predicted-refused")
@@ -65,6 +65,6 @@ def _largest(rows: pd.DataFrame) -> str:
 def _refused(refused: pd.DataFrame) -> str:
     lines = [
         [reason, ", ".join(sorted({f"`{stage[:3]}`" for stage in own["stage"]})), format_count(len(own))]
-        for reason, own in refused.groupby("detail", sort=False)
+        for reason, own in refused.groupby(refused["detail"].map(reason_of), sort=False)
     ]
     return Table.of(["reason", "rungs", "times"], lines, 2).to_markdown() if lines else "No kernel was refused."
