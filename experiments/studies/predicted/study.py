@@ -53,7 +53,7 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
     measured = {card: published_times(card) for _, card in parts}
     jobs = [(contender, parts) for contender in contenders]
     for rows in parallel.measure_parts(jobs, _work, bars, request.row_cache):
-        yield from (_beside(row, measured[row.card]) for row in rows)
+        yield from (_with_measured(row, measured[row.card]) for row in rows)
 
 
 def published_times(card: str) -> Mapping[tuple, tuple[float, str]]:
@@ -71,7 +71,7 @@ def _key(row) -> tuple:
     return (row.stage, row.variant, row.dialect, row.math, row.m, row.n, row.k)
 
 
-def _beside(row: PredictedRow, measured: Mapping[tuple, tuple[float, str]]) -> PredictedRow:
+def _with_measured(row: PredictedRow, measured: Mapping[tuple, tuple[float, str]]) -> PredictedRow:
     """The row with its measured time; the row cache has none, since it does not know of published results."""
     time, study = measured.get(_key(row), (None, ""))
     ratio = row.predicted_us / time if row.predicted_us and time else None
