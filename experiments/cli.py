@@ -313,6 +313,7 @@ def submit(
 
 app.command()(kernel_commands.check)
 app.command()(kernel_commands.trace)
+app.command()(kernel_commands.which)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""The commands about one kernel: the demo, a check of a kernel of one's own, and a trace of a rung."""
+"""The commands about one kernel or problem: a demo, a check of one's own kernel, a trace, and which kernel to take."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from experiments.console import FAILED, err, format_choices, out, tell
 from experiments.records.request import UsageError
-from gemm_ref.compute import NATIVE
+from gemm_ref.compute import MATHS, NATIVE
 from gemm_ref.dialect import DIALECTS
 
 if TYPE_CHECKING:
@@ -159,4 +159,38 @@ def trace(
     for name, why in found.failures.items():
         tell(f"no trace of {name}: {why}", err, style="red")
     if not found.traces:
+        raise typer.Exit(FAILED)
+
+
+def which(
+    size: Annotated[str, typer.Argument(help="4096 for a cube, or MxNxK.")],
+    math: Annotated[str, typer.Option(help=f"The compute type: {format_choices(MATHS)}.")] = "fp32",
+    gpu: Annotated[str, typer.Option(help="The GPU that times are predicted for: h200 or h100.")] = "h200",
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Say which kernel and tile a call takes for a problem on a GPU that is not here, and predict its time.
+
+    It needs no GPU. Beside each prediction is the nearest problem at which the same rung was measured on that GPU.
+    Exit code: 1 if no dialect can be predicted, 2 for a command that makes no sense.
+    """
+    import json
+    from dataclasses import asdict, replace
+
+    from experiments.selection import make_request
+
+    problem = replace(make_request((), (), (size,), math, "cpu").problems[0], math=math)
+    if not problem.flops:
+        raise UsageError(f"size {problem}: there is nothing to multiply; M, N and K are at least 1")
+
+    from experiments.check.predict import read_gpu
+    from experiments.which import answer, show
+
+    card = read_gpu(gpu)
+    tell(f"predicting {problem} in {math} on an {card.name}: seconds, and minutes for large fp32 products", err)
+    found = answer(problem, card)
+    if as_json:
+        typer.echo(json.dumps(asdict(found), indent=1))
+    else:
+        show(found)
+    if not any(each.time for each in found.candidates):
         raise typer.Exit(FAILED)

@@ -36,8 +36,8 @@ BUDGETS = {
     "experiments: explore": Budget(3_170, 2_800, ("experiments/explore/",)),
     "experiments: check": Budget(8_595, 5_500, ("experiments/check/",)),
     "experiments: learn": Budget(1_800, 1_800, ("experiments/learn/",)),
-    "experiments: top, cards": Budget(2_280, 1_900, ("experiments/",)),
-    "tests": Budget(21_830, 17_500, ("tests/",)),
+    "experiments: top, cards": Budget(2_465, 1_900, ("experiments/",)),
+    "tests": Budget(21_915, 17_500, ("tests/",)),
 }
 
 
