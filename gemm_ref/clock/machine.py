@@ -155,7 +155,7 @@ class Multiprocessor:
         while self._left:
             now = min([self._turn(scheduler, now) for scheduler in self._schedulers])
             if now >= _NEVER:
-                raise ValueError("the simulated warps wait for each other forever")
+                raise ValueError("the simulated warps wait for each other forever: their barriers are not modelled")
         end = max(warp.end for warp in self._warps)
         waiting: dict[tuple[str, int], float] = defaultdict(float)
         for scheduler in self._schedulers:
