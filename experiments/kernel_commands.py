@@ -171,6 +171,7 @@ def which(
     """Say which kernel and tile a call takes for a problem on a GPU that is not here, and predict its time.
 
     It needs no GPU. Beside each prediction is the nearest problem at which the same rung was measured on that GPU.
+    Triton's kernels are predicted as the installed version compiles them; another one may have measured them.
     Exit code: 1 if no dialect can be predicted, 2 for a command that makes no sense.
     """
     import json
@@ -186,7 +187,7 @@ def which(
     from experiments.which import answer, show
 
     card = read_gpu(gpu)
-    tell(f"predicting {problem} in {math} on an {card.name}: seconds, and minutes for large fp32 products", err)
+    tell(f"predicting {problem} in {math} on an {card.name}: seconds, or minutes if it is large", err)
     found = answer(problem, card)
     if as_json:
         typer.echo(json.dumps(asdict(found), indent=1))
