@@ -105,7 +105,7 @@ def predict(
 def predict_samples(samples: list[Sample], problem: Problem, gpu: str, scale: float) -> Prediction:
     """As `predict`, from launches that were observed; `scale`: the problem's K by that of the samples."""
     table = read(gpu)
-    launches = tuple(time_launch(sample, table, scale) for sample in samples)
+    launches = tuple(time_launch(sample, table, scale, not number) for number, sample in enumerate(samples))
     return Prediction(gpu, problem, launches, table.launch["empty"])
 
 

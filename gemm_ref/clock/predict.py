@@ -19,7 +19,7 @@ from gemm_ref.clock.machine import Multiprocessor, Rates, Run, Step
 from gemm_ref.clock.sample import Sample
 from gemm_ref.clock.steps import ALU, IMAD, SHUFFLE, XU, Steps
 from gemm_ref.clock.trace import TracedSteps
-from gemm_ref.clock.traffic import memory_share
+from gemm_ref.clock.traffic import least_us, memory_share
 from gemm_ref.launch import cdiv
 from gemm_ref.sass import tools
 from gemm_ref.sass.listing import SassKernel, parse
@@ -94,8 +94,10 @@ class _Work:
     unexplained: float = 0.0
 
 
-def time_launch(sample: Sample, gpu: Gpu, scale: float = 1.0) -> LaunchTime:
+def time_launch(sample: Sample, gpu: Gpu, scale: float = 1.0, is_cold: bool = True) -> LaunchTime:
     """The time of one launch whose main loop is `scale` times as long as the sample's.
+
+    is_cold: whether all that it reads comes from device memory; what an earlier launch wrote may be in L2.
 
     Raises ValueError where the machine code cannot be followed, and NotModelled for instructions without a cost.
     """
@@ -109,7 +111,7 @@ def time_launch(sample: Sample, gpu: Gpu, scale: float = 1.0) -> LaunchTime:
     recorder = sample.recorder
     work = _traced(sample, gpu) if recorder else _work(sample, kernel, gpu, ISSUES / (launch.num_warps * at_once))
     whole, rest = divmod(blocks, at_once)
-    rates = _rates(gpu, memory_share(sample, at_once * gpu.multiprocessors, gpu.l2_bytes))
+    rates = _rates(gpu, memory_share(sample, at_once * gpu.multiprocessors, scale, gpu.l2_bytes))
     needed, cluster = (recorder.needed, math.prod(launch.cluster)) if recorder else ({}, 1)
     more = max(0.0, work.trips * scale - work.simulated)
 
@@ -126,7 +128,10 @@ def time_launch(sample: Sample, gpu: Gpu, scale: float = 1.0) -> LaunchTime:
     total = whole * clocks + (clocks_of(rest)[1] if rest else 0.0)
     busy, waiting, lines = _shares(sample, work, run, 1 + more / max(1.0, work.simulated))
     mhz = _mhz(kernel, busy.get(machine.TENSOR, 0.0), gpu)
-    return LaunchTime(kernel.name, total / mhz, held, blocks / at_once, busy, waiting, lines, work.unexplained)
+    least = least_us(sample, scale, gpu.roof["dram_read"] * 1e6) if is_cold else 0.0
+    busy[machine.MEMORY] = max(busy.get(machine.MEMORY, 0.0), min(1.0, least / (total / mhz)))
+    microseconds = max(total / mhz, least)
+    return LaunchTime(kernel.name, microseconds, held, blocks / at_once, busy, waiting, lines, work.unexplained)
 
 
 def machine_code(sample: Sample) -> tuple[SassKernel, bytes]:

@@ -108,9 +108,12 @@ def test_what_blocks_share_is_read_once():
     a_row, b_column = set(range(1000)), set(range(2000, 3000))  # sectors of a block's panels
     one = sample.Sample(info, launch, sectors={"A": a_row, "B": b_column}, sizes={"A": 32_000 * 32, "B": 32_000 * 32})
     # 32 blocks of a row read one panel of A and all 32 of B.
-    assert traffic.memory_share(one, 32, l2_bytes=0) == pytest.approx(33 / 64)
-    assert traffic.memory_share(one, 1024, l2_bytes=0) == pytest.approx(64 / 2048)
-    assert traffic.memory_share(one, 32, l2_bytes=1e9) == pytest.approx(64 / 2048), "all fits L2"
+    assert traffic.memory_share(one, 32, 1, l2_bytes=0) == pytest.approx(33 / 64)
+    assert traffic.memory_share(one, 1024, 1, l2_bytes=0) == pytest.approx(64 / 2048)
+    assert traffic.memory_share(one, 32, 1, l2_bytes=1e9) == pytest.approx(64 / 2048), "all fits L2"
+    row = replace(one, launch=Launch((112, 1, 1), (256, 1, 1)), sizes={"A": 32_000, "B": 112 * 32_000})
+    assert traffic.memory_share(row, 112, 1, l2_bytes=0) == pytest.approx(113 / 224), "one panel of A, each of B"
+    assert traffic.least_us(row, 2, bytes_per_us=1000) == 2 * 113 * 32
 
 
 @functools.cache
