@@ -11,8 +11,9 @@ tensor cores and the TMA unit are replayed as they were recorded. docs/clock.md 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -97,16 +98,35 @@ def predict(
     sampled = problem
     if problem.k > sample_k and _launches(gemm, problem) == _launches(gemm, problem.resized(k=sample_k)):
         sampled = problem.resized(k=sample_k)
-    sampler = Sampler()
-    _call(gemm, sampled, sampler)
-    return predict_samples(sampler.samples, problem, gpu, problem.k / max(1, sampled.k))
+    samples, halves = _observe(gemm, sampled), []
+    half = sampled.resized(k=sampled.k // 2)
+    if (
+        sampled.k < problem.k
+        and any(each.recorder for each in samples)
+        and _launches(gemm, half) == _launches(gemm, sampled)
+    ):
+        halves = _observe(gemm, half)
+    return predict_samples(samples, problem, gpu, problem.k / max(1, sampled.k), halves)
 
 
-def predict_samples(samples: list[Sample], problem: Problem, gpu: str, scale: float) -> Prediction:
-    """As `predict`, from launches that were observed; `scale`: the problem's K by that of the samples."""
+def predict_samples(
+    samples: Sequence[Sample], problem: Problem, gpu: str, scale: float, halves: Sequence[Sample] = ()
+) -> Prediction:
+    """As `predict`, from launches that were observed.
+
+    scale: the problem's K by that of the samples; halves: the same launches with half the samples' K, where that is
+    known: it makes the predictions of recorded kernels better.
+    """
     table = read(gpu)
-    launches = tuple(time_launch(sample, table, scale, not number) for number, sample in enumerate(samples))
+    pairs = itertools.zip_longest(samples, halves)
+    launches = tuple(time_launch(one, table, scale, not number, half) for number, (one, half) in enumerate(pairs))
     return Prediction(gpu, problem, launches, table.launch["empty"])
+
+
+def _observe(gemm: Callable, problem: Problem) -> list[Sample]:
+    sampler = Sampler()
+    _call(gemm, problem, sampler)
+    return sampler.samples
 
 
 def zeros(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:

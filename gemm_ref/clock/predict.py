@@ -94,9 +94,12 @@ class _Work:
     unexplained: float = 0.0
 
 
-def time_launch(sample: Sample, gpu: Gpu, scale: float = 1.0, is_cold: bool = True) -> LaunchTime:
+def time_launch(
+    sample: Sample, gpu: Gpu, scale: float = 1.0, is_cold: bool = True, half: Sample | None = None
+) -> LaunchTime:
     """The time of one launch whose main loop is `scale` times as long as the sample's.
 
+    half: of a kernel that was recorded, the same with half the K: the difference tells what more K takes.
     is_cold: whether all that it reads comes from device memory; what an earlier launch wrote may be in L2.
 
     Raises ValueError where the machine code cannot be followed, and NotModelled for instructions without a cost.
@@ -122,6 +125,10 @@ def time_launch(sample: Sample, gpu: Gpu, scale: float = 1.0, is_cold: bool = Tr
         if work.fewer:
             end = Multiprocessor(rates, work.fewer, count).run().end
             trip = (run.end - end) / (work.simulated - work.fewer_simulated)
+        elif half and half.recorder:
+            paths, needed_by_half = _traced(half, gpu).paths, half.recorder.needed
+            end = Multiprocessor(rates, paths, count, needed_by_half, cluster).run().end
+            trip = (run.end - end) * 2 / max(1.0, work.simulated)
         return run, run.end + more * trip
 
     run, clocks = clocks_of(at_once)
