@@ -13,6 +13,7 @@ from experiments.records import environment, frames, store
 from experiments.records.rows import SKIPPED
 from experiments.studies.predicted.outcome import SAID, errors_of, reason_of
 from gemm_ref import DIALECTS
+from gemm_ref.clock.gpu import read
 
 _CLOCK = ("predicted-errors", "predicted-largest", "predicted-refused")
 # The blocks that `block` writes -> the page that has them
@@ -41,10 +42,11 @@ def block(name: str, published: Path) -> str:
 
 
 def _errors(rows: pd.DataFrame) -> str:
-    """A line for each compute type, dialect and size, and one for all rows."""
+    """A line for each compute type, dialect, size and card, and one for all rows."""
     parts = {math: rows[rows["math"] == math] for math in frames.maths_of(rows)}
     parts |= {dialect.title: rows[rows["dialect"] == name] for name, dialect in DIALECTS.items()}
-    parts |= {f"at {edge}": rows[rows["m"] == edge] for edge in sorted(set(rows["m"]))} | {"all": rows}
+    parts |= {f"at {edge}": rows[rows["m"] == edge] for edge in sorted(set(rows["m"]))}
+    parts |= {read(card).name: own for card, own in rows.groupby("card")} | {"all": rows}
     lines = [[name, *map(str, errors_of(own))] for name, own in parts.items() if len(own)]
     return Table.of(
         ["", "times", "median error", "90th percentile", "pairs", "in the right order"], lines
