@@ -33,7 +33,7 @@ __all__ = [
     "Gpu", "LaunchTime", "Line", "NAMES", "NotModelled", "Prediction", "predict", "predict_samples", "read", "zeros",
 ]  # fmt: skip
 
-INTERVAL = 0.15  # of predicted times, about nine in ten are this near to measured ones (docs/clock.md)
+INTERVAL = 0.17  # of predicted times, about nine in ten are this near to measured ones (docs/clock.md)
 _SAMPLE_K = 1024  # of the problem whose blocks are run
 _SATURATED = 0.7  # share of the time from which on a busy resource is what holds a kernel back
 
