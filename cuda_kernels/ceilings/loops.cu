@@ -30,39 +30,39 @@ struct Walk {
 // A trip is UNROLL times BODY, then AFTER. Before the first trip come DECLARE, once, and SETUP, for each chain; after
 // the last comes FINISH, for each chain. `clocks` is (blocks, warps, 3): when a warp began and ended, and on which
 // multiprocessor.
-#define LOOP(NAME, THREADS, CHAINS, UNROLL, OFFSET, DECLARE, SETUP, BODY, AFTER, FINISH)                            \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                        \
-        NAME(const char* data, const void* map, long long* clocks, unsigned* sink, int trips, Walk walk) {          \
-        extern __shared__ __align__(1024) char smem[];                                                              \
-        const unsigned first = static_cast<unsigned>(__cvta_generic_to_shared(smem));                               \
-        const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;                                            \
-        const unsigned a = walk.a + lane * walk.spread, b = walk.b + lane * walk.spread;                            \
-        for (unsigned i = 4 * threadIdx.x; i < walk.filled_bytes; i += 4 * blockDim.x) {                            \
-            *reinterpret_cast<unsigned*>(smem + i) = first + (i & walk.filled_mask);                                \
-        }                                                                                                           \
-        unsigned shared = first + lane * walk.shared_lane_bytes + warp * walk.shared_warp_bytes;                    \
-        const char* const start = data + blockIdx.x * static_cast<size_t>(walk.block_bytes) +                       \
-                                  warp * walk.warp_bytes + lane * walk.lane_bytes;                                  \
-        const char* p = start;                                                                                      \
-        unsigned x[CHAINS][4];                                                                                      \
-        for (int i = 0; i < 4 * CHAINS; ++i) x[i / 4][i % 4] = a + i * walk.spread;                                 \
-        asm volatile(DECLARE);                                                                                      \
-        _Pragma("unroll") for (int i = 0; i < CHAINS; ++i) asm volatile(SETUP OPERANDS(i, i * OFFSET));             \
-        __syncthreads();                                                                                            \
-        const long long begin = clock64();                                                                          \
-        _Pragma("unroll 1") for (int trip = 0; trip < trips; ++trip) {                                              \
-            _Pragma("unroll") for (int i = 0; i < UNROLL; ++i) asm volatile(BODY OPERANDS(i % CHAINS, i * OFFSET)); \
-            asm volatile(AFTER OPERANDS(0, 0));                                                                     \
-            shared += walk.shared_step;                                                                             \
-        }                                                                                                           \
-        _Pragma("unroll") for (int i = 0; i < CHAINS; ++i) asm volatile(FINISH OPERANDS(i, i * OFFSET));            \
-        const long long end = clock64();                                                                            \
-        unsigned sum = static_cast<unsigned>(reinterpret_cast<size_t>(p)), multiprocessor;                          \
-        for (int i = 0; i < 4 * CHAINS; ++i) sum ^= x[i / 4][i % 4];                                                \
-        asm volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));                                                 \
-        sink[blockIdx.x * blockDim.x + threadIdx.x] = sum;                                                          \
-        if (lane == 0) {                                                                                            \
-            long long* const times = clocks + 3 * (blockIdx.x * ((blockDim.x + 31) / 32) + warp);                   \
-            times[0] = begin, times[1] = end, times[2] = multiprocessor;                                            \
-        }                                                                                                           \
+#define LOOP(NAME, THREADS, CHAINS, UNROLL, OFFSET, DECLARE, SETUP, BODY, AFTER, FINISH)                               \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) NAME(                                                     \
+        const char* data, const void* map, long long* clocks, unsigned* sink, int trips, Walk walk) {                  \
+        extern __shared__ __align__(1024) char smem[];                                                                 \
+        const unsigned first = static_cast<unsigned>(__cvta_generic_to_shared(smem));                                  \
+        const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;                                               \
+        const unsigned a = walk.a + lane * walk.spread, b = walk.b + lane * walk.spread;                               \
+        for (unsigned i = 4 * threadIdx.x; i < walk.filled_bytes; i += 4 * blockDim.x) {                               \
+            *reinterpret_cast<unsigned*>(smem + i) = first + (i & walk.filled_mask);                                   \
+        }                                                                                                              \
+        unsigned shared = first + lane * walk.shared_lane_bytes + warp * walk.shared_warp_bytes;                       \
+        const char* const start = data + blockIdx.x * static_cast<size_t>(walk.block_bytes) + warp * walk.warp_bytes + \
+                                  lane * walk.lane_bytes;                                                              \
+        const char* p = start;                                                                                         \
+        unsigned x[CHAINS][4];                                                                                         \
+        for (int i = 0; i < 4 * CHAINS; ++i) x[i / 4][i % 4] = a + i * walk.spread;                                    \
+        asm volatile(DECLARE);                                                                                         \
+        _Pragma("unroll") for (int i = 0; i < CHAINS; ++i) asm volatile(SETUP OPERANDS(i, i * OFFSET));                \
+        __syncthreads();                                                                                               \
+        const long long begin = clock64();                                                                             \
+        _Pragma("unroll 1") for (int trip = 0; trip < trips; ++trip) {                                                 \
+            _Pragma("unroll") for (int i = 0; i < UNROLL; ++i) asm volatile(BODY OPERANDS(i % CHAINS, i * OFFSET));    \
+            asm volatile(AFTER OPERANDS(0, 0));                                                                        \
+            shared += walk.shared_step;                                                                                \
+        }                                                                                                              \
+        _Pragma("unroll") for (int i = 0; i < CHAINS; ++i) asm volatile(FINISH OPERANDS(i, i * OFFSET));               \
+        const long long end = clock64();                                                                               \
+        unsigned sum = static_cast<unsigned>(reinterpret_cast<size_t>(p)), multiprocessor;                             \
+        for (int i = 0; i < 4 * CHAINS; ++i) sum ^= x[i / 4][i % 4];                                                   \
+        asm volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));                                                    \
+        sink[blockIdx.x * blockDim.x + threadIdx.x] = sum;                                                             \
+        if (lane == 0) {                                                                                               \
+            long long* const times = clocks + 3 * (blockIdx.x * ((blockDim.x + 31) / 32) + warp);                      \
+            times[0] = begin, times[1] = end, times[2] = multiprocessor;                                               \
+        }                                                                                                              \
     }
