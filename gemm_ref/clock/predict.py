@@ -133,7 +133,7 @@ def time_launch(
 
     run, clocks = clocks_of(at_once)
     total = whole * clocks + (clocks_of(rest)[1] if rest else 0.0)
-    busy, waiting, lines = _shares(sample, work, run, 1 + more / max(1.0, work.simulated))
+    busy, waiting, lines = _shares(sample, work, run, clocks, 1 + more / max(1.0, work.simulated))
     mhz = _mhz(kernel, busy.get(machine.TENSOR, 0.0), gpu)
     least = least_us(sample, scale, gpu.roof["dram_read"] * 1e6) if is_cold else 0.0
     busy[machine.MEMORY] = max(busy.get(machine.MEMORY, 0.0), min(1.0, least / (total / mhz)))
@@ -240,9 +240,12 @@ def _mhz(kernel: SassKernel, tensor_share: float, gpu: Gpu) -> float:
 
 
 def _shares(
-    sample: Sample, work: _Work, run: Run, longer: float
+    sample: Sample, work: _Work, run: Run, duration: float, longer: float
 ) -> tuple[dict[str, float], dict[str, float], tuple[Line, ...]]:
-    """Shares of the time by resource, by reason and by line, with the main loop as long as it really is."""
+    """Shares of the time by resource, by reason and by line, with the main loop as long as it really is.
+
+    duration: clocks, of which a resource is busy for a share; reasons and lines share what schedulers counted.
+    """
 
     def weight(place: int) -> float:
         return longer if place in work.body else 1.0
@@ -268,7 +271,7 @@ def _shares(
         for (file, line), of in merged.items()
     ]
     return (
-        {resource: clocks / total for resource, clocks in busy.items()},
+        {resource: min(1.0, worked / duration) for resource, worked in busy.items()},
         {reason: clocks / total for reason, clocks in waiting.items()},
         tuple(sorted(lines, key=lambda each: -each.share)),
     )

@@ -141,6 +141,7 @@ def test_predicted_times_are_near_the_published_ones(stage, variant, limit):
     assert prediction.limit[0] == limit
     assert prediction.lines[0].file.endswith(f"{stage}.cu")
     assert sum(line.share for line in prediction.lines) == pytest.approx(1)
+    assert max(prediction.longest.busy.values()) <= 1
 
 
 def test_a_kernel_that_waits_for_tensor_cores_and_copies_is_predicted_from_its_record():
