@@ -14,10 +14,10 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
+from gemm_ref.clock.recorder import ARRIVE, MEET, STORE, WAIT, Event
 from gemm_ref.sass.control import COUNTERS
 from gemm_ref.sass.ports import Banks
 
@@ -74,7 +74,7 @@ class Step:
     kind: str = ""  # "copy", "commit", "arrive", "commit products" or ""
     tensor: float = 0.0  # clocks of the tensor core that it starts and does not wait for
     products_left: int = -1  # groups of such products that may be under way behind it; -1 where it does not wait
-    events: tuple = ()  # at mbarriers, and of the TMA unit (`trace.Event`)
+    events: tuple[Event, ...] = ()  # at mbarriers, and of the TMA unit
     needs: tuple[int, ...] = ()  # numbers of the warp's steps whose results it reads
     is_plain: bool = False  # whether it has nothing of the above but a stall
 
@@ -201,7 +201,7 @@ class Multiprocessor:
             waits.append((free, GLOBAL if step.is_global else SHARED))
         waits += [warp.results[number] for number in step.needs if number in warp.results]
         for event in step.events:
-            if event.kind == "wait" and event.phase:
+            if event.kind == WAIT and event.phase:
                 key = warp.of, event.barrier, event.phase - 1
                 if self._helped[key] < self._needed[key[1:]]:
                     self._waiting[key].append(warp)
@@ -270,14 +270,14 @@ class Multiprocessor:
             if counter < COUNTERS and clock > warp.counters[counter][0]:
                 warp.counters[counter] = clock, why
 
-    def _do(self, event: Any, warp: Warp, now: int, place: int, memory: _Memory) -> None:
+    def _do(self, event: Event, warp: Warp, now: int, place: int, memory: _Memory) -> None:
         """An arrival at an mbarrier, or a copy of the TMA unit."""
-        if event.kind in ("wait", "meet"):
+        if event.kind in (WAIT, MEET):
             return
         clock = now + self._rates.mbarrier
-        if event.kind != "arrive":
+        if event.kind != ARRIVE:
             clock = now if not event.bytes else self._fetch(event.bytes, now, place, memory) + self._rates.tma
-        if event.kind != "store":
+        if event.kind != STORE:
             key = warp.of, event.barrier, event.phase
             self._helped[key] += event.amount
             self._latest[key] = max(self._latest[key], clock)

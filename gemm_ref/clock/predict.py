@@ -117,6 +117,7 @@ def time_launch(
     rates = _rates(gpu, memory_share(sample, at_once * gpu.multiprocessors, scale, gpu.l2_bytes))
     needed, cluster = (recorder.needed, math.prod(launch.cluster)) if recorder else ({}, 1)
     more = max(0.0, work.trips * scale - work.simulated)
+    paths_of_half = _traced(half, gpu).paths if half and half.recorder else ()
 
     def clocks_of(count: int) -> tuple[Run, float]:
         """What so many blocks take that a multiprocessor has at a time."""
@@ -126,8 +127,7 @@ def time_launch(
             end = Multiprocessor(rates, work.fewer, count).run().end
             trip = (run.end - end) / (work.simulated - work.fewer_simulated)
         elif half and half.recorder:
-            paths, needed_by_half = _traced(half, gpu).paths, half.recorder.needed
-            end = Multiprocessor(rates, paths, count, needed_by_half, cluster).run().end
+            end = Multiprocessor(rates, paths_of_half, count, half.recorder.needed, cluster).run().end
             trip = (run.end - end) * 2 / max(1.0, work.simulated)
         return run, run.end + more * trip
 

@@ -14,13 +14,12 @@ from gemm_ref.clock.gpu import Gpu
 from gemm_ref.clock.machine import Step
 from gemm_ref.clock.recorder import COPY, MEET, STORE, Executed
 from gemm_ref.clock.sample import LINE, Sample, average
-from gemm_ref.clock.steps import NotModelled
+from gemm_ref.clock.steps import WARP, NotModelled
 from gemm_ref.launch import cdiv
 from gemm_ref.ptx.text.operands import Immediate, Register, Vector
 from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.sass.control import COUNTERS
 
-_WARP = 32
 _NOT_MODELLED = ("mma", "wmma", "tcgen05")  # beside wgmma or mbarriers
 
 
@@ -58,7 +57,7 @@ class TracedSteps:
             fields["products_left"] = _number(instruction.operands[0])
         elif met := [event for event in each.events if event.kind == MEET]:
             kind = "arrive" if "arrive" in parts else ""
-            fields |= {"barrier": str(met[0].barrier), "arrivals": cdiv(met[0].amount, _WARP), "kind": kind}
+            fields |= {"barrier": str(met[0].barrier), "arrivals": cdiv(met[0].amount, WARP), "kind": kind}
         elif parts[:3] == ["cp", "async", "commit_group"]:
             fields["kind"] = "commit"
         elif parts[:2] == ["cp", "async"] and parts[2] in ("wait_group", "wait_all"):
