@@ -12,6 +12,7 @@ import torch
 
 import cuda_kernels
 import triton_kernels
+from experiments.bench.provenance import gpu_slug
 from experiments.console import print_table
 from experiments.publish.numbers import format_fixed, format_number, format_percent, format_precise
 from experiments.records import frames, store
@@ -77,7 +78,7 @@ class Answer:
 
 def answer(problem: Problem, gpu: clock.Gpu) -> Answer:
     """Predicts the default call in each dialect, and finds the nearest published rows of the GPU."""
-    card = gpu.name.lower().replace(" ", "-")
+    card = gpu_slug(gpu.name)
     rows = read_measured(card, problem.math)
     found = [_predict(problem, dialect, card, rows) for dialect in DIALECTS]
     found.sort(key=lambda each: each.time.microseconds if each.time else np.inf)

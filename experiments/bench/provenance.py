@@ -56,7 +56,12 @@ def slug(device: str) -> str:
     """The name of the device's results folder: `cpu`, or the GPU's name as in `nvidia-h200`."""
     if device == "cpu":
         return "cpu"
-    return re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
+    return gpu_slug(torch.cuda.get_device_name())
+
+
+def gpu_slug(name: str) -> str:
+    """The name of the results folder of a GPU that the driver calls so."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def cpu_name() -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 import gemm_ref
+from experiments.bench.provenance import gpu_slug
 from experiments.check.faults import Quote
 from experiments.check.report import MIN_SHARE, LineTime, Predicted, Report, Word
 from experiments.check.subject import InstructionLimit, Subject
@@ -106,7 +107,7 @@ def _cublas_tflops(subject: Subject, prediction: Prediction) -> float | None:
     math, problem = subject.math, prediction.problem
     if subject.operand_type != gemm_ref.MATHS[math].dtype or "fp16" in subject.assumed:
         return None
-    folder = store.PUBLISHED.parent / clock.read(prediction.gpu).name.lower().replace(" ", "-")
+    folder = store.PUBLISHED.parent / gpu_slug(clock.read(prediction.gpu).name)
     rows = frames.timed(store.read(folder, "squares"), math)
     rows = rows[(rows["backend"] == "cublas") & (rows["mode"] == COLD)]
     ratios = np.log(rows[list(frames.SIZES)] / [problem.m, problem.n, problem.k]).abs().max(axis=1)
