@@ -43,7 +43,9 @@ def demo(
 
 
 def check(
-    file: Annotated[Path, typer.Argument(help="A .cu with a __global__ function, or a .py with a Triton kernel.")],
+    file: Annotated[
+        Path, typer.Argument(help="A .cu with a __global__ function, a .py with a Triton kernel, or a rung: s08.")
+    ],
     kernel: Annotated[str, typer.Option(help="The __global__ function, or the function of a .py that launches.")] = "",
     block: Annotated[str, typer.Option(help="Threads of a block: 16,16.")] = "",
     grid: Annotated[str, typer.Option(help="Blocks, in M, N and K: 'cdiv(N,32),cdiv(M,32)'.")] = "",
@@ -57,6 +59,7 @@ def check(
     size: Annotated[list[str] | None, typer.Option(help="Only this size: 256 for a cube, or MxNxK.")] = None,
     math: Annotated[str, typer.Option(help=f"The intended arithmetic: {format_choices(NATIVE)}.")] = "",
     like: Annotated[str, typer.Option(help="The GPU that a .py is told it has: sm_80, sm_89 or sm_90.")] = "sm_90",
+    dialect: Annotated[str, typer.Option(help=f"Of a rung: {format_choices(DIALECTS)}.")] = "",
     device: Annotated[
         str, typer.Option(help="auto, cpu or cuda. With a GPU the kernel is timed on it as well.")
     ] = "auto",
@@ -83,12 +86,13 @@ def check(
             raise UsageError(f"{html} is a folder: --html takes the name of a file")
 
     from experiments.check.command import check as run_check
+    from experiments.check.python.rung import find_file
     from experiments.check.report import Report
     from experiments.check.show import show
     from experiments.check.subject import Options
     from gemm_ref.build import BuildError
 
-    folders, defines = tuple(include or ()), tuple(define or ())
+    file, folders, defines = find_file(file, dialect), tuple(include or ()), tuple(define or ())
     options = Options(kernel, block, grid, args, template, defines, shared, math, folders, flags, like, layout)
     try:
         found = run_check(file, options, request, gpu)

@@ -11,6 +11,7 @@ from experiments.check import predict
 from experiments.check.checker import Checker
 from experiments.check.cuda.bind import KernelFile
 from experiments.check.cuda.launch_sources import infer_kernel
+from experiments.check.python.rung import find_rung
 from experiments.check.report import Report
 from experiments.check.subject import CannotCheck, Options, Subject
 from experiments.records.request import Request, UsageError
@@ -60,10 +61,13 @@ def open_file(path: Path, options: Options, problems: Sequence[Problem] = ()) ->
             )
         if problem.flops == 0:
             raise UsageError(f"there is nothing to compute at size {problem}")
-    if path.suffix == ".py":
+    subject: Subject
+    if rung := find_rung(path, options):
+        subject = rung
+    elif path.suffix == ".py":
         from experiments.check.python.python_file import open_python
 
-        subject: Subject = open_python(path, options, problems)
+        subject = open_python(path, options, problems)
     elif path.suffix in (".cu", ".cuh"):
         subject = infer_kernel(KernelFile(path, options))
     else:

@@ -19,11 +19,11 @@ from experiments.check.python.module import Module
 _DIMENSIONS = {"A": "mk", "B": "kn", "C": "mn"}
 
 
-def launch_of(name: str, module: Module, roles: Mapping[str, str]) -> Callable[..., None]:
+def launch_of(name: str, module: Module, roles: Mapping[str, str], by_columns: bool = False) -> Callable[..., None]:
     """Returns a function of the kernel's parameters except those that its tuner sets, and strides of its matrices.
 
     roles: A, B, C, M, N and K by the names of the parameters that are these. The grid is that of the launch in the
-    file, and else a program for each tile.
+    file, and else a program for each tile; by_columns: with the tiles of a row of C along its first axis.
     """
     kernel: Any = module.names[name]
     function = untuned.plain(kernel)
@@ -32,7 +32,7 @@ def launch_of(name: str, module: Module, roles: Mapping[str, str]) -> Callable[.
     strides = {each: found for each in parameters if (found := _stride(each, letters))}
     launches = (call.func for call, _ in source.calls(name, (), module))
     written = next((target.slice for target in launches if isinstance(target, ast.Subscript)), None)
-    text = inspect.getsource(function)
+    axes = 2 if re.search(r"program_id\((axis=)?1\)", inspect.getsource(function)) else 1
 
     def launch(**values: Any) -> None:
         held = {role: values[parameter] for parameter, role in roles.items() if parameter in values}
@@ -41,7 +41,7 @@ def launch_of(name: str, module: Module, roles: Mapping[str, str]) -> Callable[.
             values[parameter] = _step(held[role], role, axis, lengths)
         named = module.constants | values | {axis.upper(): length for axis, length in lengths.items()}
         grid = _written(written, named, module) if written is not None else None
-        kernel[grid or _tiles(text, lengths)](**values)
+        kernel[grid or _tiles(axes, lengths, by_columns)](**values)
 
     kept = [each for key, each in parameters.items() if key not in strides and key not in _tuned_parameters(kernel)]
     setattr(launch, "__signature__", inspect.Signature(kept))  # noqa: B010 (mypy knows no such name of a function)
@@ -83,14 +83,11 @@ def _written(node: ast.expr, named: Mapping[str, object], module: Module) -> Any
     return module.value(node, named)
 
 
-def _tiles(source: str, lengths: Mapping[str, int]) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
-    """Returns a grid with a program for each tile of C: along one axis, or two if the kernel reads two."""
+def _tiles(axes: int, lengths: Mapping[str, int], by_columns: bool) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
+    """Returns a grid with a program for each tile of C, along one axis or two."""
 
     def grid(meta: Mapping[str, Any]) -> tuple[int, ...]:
-        counts = [triton.cdiv(lengths[axis], untuned.tile_side(meta, axis) or 1) for axis in "mn"]
-        if not re.search(r"program_id\((axis=)?1\)", source):
-            return (counts[0] * counts[1],)
-        by_columns = re.search(r"\w*(n|col\w*|x)\s*=\s*tl\.program_id\((axis=)?0\)", source)
-        return (counts[1], counts[0]) if by_columns else (counts[0], counts[1])
+        rows, columns = (triton.cdiv(lengths[axis], untuned.tile_side(meta, axis) or 1) for axis in "mn")
+        return (rows * columns,) if axes == 1 else (columns, rows) if by_columns else (rows, columns)
 
     return grid

@@ -66,6 +66,7 @@ class Launcher:
     arguments: tuple[Argument, ...]
     is_kernel: bool = False  # no function of the file launches it on matrices that it is passed
     square: bool = False  # the file passes one size for M, N and K
+    by_columns: Callable | None = None  # a kernel that is launched alone, with the tiles of a row along the first axis
 
     @property
     def roles(self) -> set[str]:
@@ -144,13 +145,13 @@ def _kernels_alone(
             continue
         names = list(inspect.signature(plain(value)).parameters)
         if set(MATRICES) <= set((roles := _roles(names)).values()):
-            function = direct.launch_of(key, module, roles)
+            function, by_columns = (direct.launch_of(key, module, roles, order) for order in (False, True))
             passed = (each for _, each in source.calls(key, names, module))
             sizes = ([ast.unparse(each[size]) for size in SIZES if size in each] for each in passed)
             square = any(each.count(each[0]) == len(SIZES) and each[0].isidentifier() for each in sizes if each)
             try:
                 arguments = tuple(_arguments(key, function, module, specified, names))
-                found[key] = Launcher(key, function, arguments, True, square)
+                found[key] = Launcher(key, function, arguments, True, square, by_columns)
             except UsageError as error:
                 reasons[key] = str(error)
     return found

@@ -215,13 +215,15 @@ class _Search:
         fitting = self._fitting()
         first = next(fitting)
         chosen = None
-        for kernel in itertools.chain([first], itertools.islice(fitting, _MAX_TRIED), self._other_orders(first)):
+        others = itertools.islice(fitting, _MAX_TRIED), self._other_orders(first)
+        for kernel in itertools.chain([first], self._other_grid(first), *others):
             trial = _try(kernel)
             if trial.right or diagnose.find_finish(kernel, trial).has_epilogue:
                 chosen = kernel
                 break
             chosen = chosen or (None if trial.refusal else kernel)
             self._all_refused = chosen is None
+        self._call = (chosen or first).call
         kernel = self._passing((chosen or first).form)
         if kernel.math == "fp32" and not (self._math or kernel.is_integer) and "inputPrecision = tf32" in kernel.ttir:
             kernel = kernel.with_reduced_operands(Note.REDUCED_BY_TRITON, "tf32")
@@ -229,6 +231,13 @@ class _Search:
         if unknown := [name for name in self._call.constants if name not in names]:
             raise UsageError(f"-D {unknown[0]} is no parameter of {kernel.name} and no constant of its kernels")
         return replace(kernel, settings=(*kernel.settings, *_notes(kernel, self._math)))
+
+    def _other_grid(self, first: PythonKernel) -> Iterator[PythonKernel]:
+        """The first form of a kernel that is launched alone, with the other order of the grid's axes."""
+        launcher = first.call.launcher
+        if launcher.by_columns:
+            exchanged = replace(launcher, function=launcher.by_columns, by_columns=None)
+            yield replace(first, call=replace(first.call, launcher=exchanged))
 
     def _other_orders(self, first: PythonKernel) -> Iterator[PythonKernel]:
         """The first form with other storage and sizes in another order, those of these that the function takes."""

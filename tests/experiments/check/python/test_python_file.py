@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from experiments.check import checker, cost
 from experiments.check.messages import Note, Why
+from experiments.check.python.rung import find_file
 from experiments.check.python.stand_in import MODELS, StandIn, renamed
 from experiments.check.report import Report
+from gemm_ref import STAGES
 from gemm_ref.build import CACHE, digest, write_whole
+from gemm_ref.dialect import OTHERS
 from tests.experiments.check.helpers import check_file, codes
 from tests.experiments.check.test_reports import CASES
 
@@ -42,6 +46,15 @@ def test_a_sound_kernel(text):
     assert all(line.quote for line in found.lines)
     assert found.code[0].kernel == "kernel" and found.code[0].registers > 0
     assert (Note.ALLOCATES_C in codes(found.notes)) == (text is GLUON)
+
+
+@pytest.mark.parametrize(
+    "rung, dialect", [(rung.id, dialect) for rung in STAGES.values() for dialect in OTHERS if dialect in rung.dialects]
+)
+def test_every_rung_is_sound_by_its_name(uncounted, rung, dialect):
+    """At five tiles of 32 rows and one of columns, which a grid with exchanged axes does not cover."""
+    found = check_file(find_file(Path(rung[:3]), dialect), ("140x30x39",))
+    assert found.sound and (found.name, found.dialect) == (rung, dialect), found
 
 
 def test_a_configuration_is_chosen_by_its_constants():
