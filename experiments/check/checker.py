@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
+
 from experiments.check import cost, diagnose, faults, predict, sizes
 from experiments.check.cuda.compile import UNDEFINED_VALUE
 from experiments.check.cuda.kernel import CudaKernel
@@ -15,7 +17,7 @@ from experiments.check.faults import Fault, FaultKind
 from experiments.check.messages import Limit, Message, Note, Unchecked, Why, message
 from experiments.check.report import Outcome, Report, Run
 from experiments.check.subject import Launches, Subject, Trial, attempt, read_source
-from gemm_ref import Problem, ptx
+from gemm_ref import MATHS, Problem, ptx
 
 MAX_SECONDS = 12.0  # of a core's time; then no more sizes are searched for reasons
 MAX_DETECTED = 8 << 20  # products; of larger problems only the result is checked
@@ -107,9 +109,15 @@ class Checker:
         subject = self.subject
         with ptx.watched(launches := Launches()):
             trial = self._try(problem, "one_hot")
-        cut, line, halves = diagnose.reduced_precision(kernel for kernel, _ in launches.seen)
-        halves = halves and diagnose.rounds_sums(subject, problem if self._specified else self._one_tile)
-        if trial.wrong and cut and not halves and subject.math == "fp32" and not subject.intended_math:
+        cut, line, halves, rounding = diagnose.reduced_precision(kernel for kernel, _ in launches.seen)
+        rounding = rounding if MATHS[subject.math].out_dtype == torch.float32 else None
+        deep = diagnose.deep_problem(subject, problem if self._specified else self._one_tile)
+        is_rounded = bool(halves or rounding) and attempt(subject, deep, "positive").wrong != ""
+        halves = halves and is_rounded
+        if rounding and is_rounded and not halves:
+            self._try(deep, "positive")
+            self._add_reasons(message(Why.SUM_ROUNDED, to=rounding.to, line=rounding.line))
+        elif trial.wrong and cut and not halves and subject.math == "fp32" and not subject.intended_math:
             code = Note.REDUCED_BY_TENSOR_CORES if cut == "tf32" else Note.REDUCED_BY_CONVERSION
             self.subject = subject.with_reduced_operands(code, cut, line=line)
             self._forget_last()
@@ -209,7 +217,7 @@ class Checker:
         wrong = [trial for trial in self._trials if not trial.right and not trial.refusal]
         if any(trial.kind == "one_hot" for trial in wrong):
             self._add_reasons(message(Why.FEWER_BITS, math=whole.problem.math))
-            wrong = [trial for trial in wrong if trial.kind != "one_hot"]
+        wrong = [trial for trial in wrong if trial.kind == "integers"]
         if not wrong:
             return whole.problem
         before = len(self.report.why)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
@@ -19,9 +20,17 @@ ROW_LENGTH = {"A": "K", "B": "N", "C": "N"}  # row-major
 _SLICES = (128, 64, 32, 16, 8, 4, 2)
 # Instructions that leave fp32 as many bits, and those that add in fp16.
 _CUTS = {"tf32": re.compile(r"\.tf32"), "fp16": re.compile(r"^cvt\.r\w\.f16(?:x2)?\.f32")}
+_TO_16_BITS = re.compile(r"^cvt\.r\w\.(?:satfinite\.)?(b?)f16(?:x2)?\.f32")
 _HALF_SUM = re.compile(r"mma.*(?<!\.f32)\.f16\.f16$|^(?:fma|add)\S*\.f16")
 _DEEP = 1024  # products, whose positive sums are some 5000
 _NEAR = 1e-3  # a factor so near to a whole number is one
+
+
+class Rounding(NamedTuple):
+    """A conversion of fp32: to which type, and in which line."""
+
+    to: str
+    line: int
 
 
 def explain(subject: Subject, trial: Trial) -> Message | None:
@@ -209,16 +218,23 @@ def ignored_scales(subject: Subject, trial: Trial) -> Message | None:
     return message(Why.SCALARS_IGNORED, plain=plain, wrong=" or ".join(wrong) or "pair", formula=formula)
 
 
-def reduced_precision(kernels: Iterable[ptx.DecodedKernel]) -> tuple[str, int, bool]:
-    """Returns what fp32 operands are rounded to, if to fewer bits, and in which line; whether anything adds in fp16."""
+def reduced_precision(kernels: Iterable[ptx.DecodedKernel]) -> tuple[str, int, bool, Rounding | None]:
+    """Returns what fp32 operands are rounded to, if to fewer bits, and in which line.
+
+    Then whether anything adds in fp16, and the last conversion of fp32 to a type of 16 bits.
+    """
     code = [each for kernel in kernels for each in kernel.entry.instructions]
     cuts = ((cut, each.line) for cut, name in _CUTS.items() for each in code if re.search(name, each.name))
-    return *next(cuts, ("", 0)), any(_HALF_SUM.search(each.name) for each in code)
+    roundings = [
+        Rounding("bf16" if found[1] else "fp16", each.line) for each in code if (found := _TO_16_BITS.search(each.name))
+    ]
+    last = roundings[-1] if roundings else None
+    return *next(cuts, ("", 0)), any(_HALF_SUM.search(each.name) for each in code), last
 
 
-def rounds_sums(subject: Subject, problem: gemm_ref.Problem) -> bool:
-    """Whether sums that fp32 holds exactly, and fp16 does not, are rounded on their way."""
-    return attempt(subject, subject.nearest_problem(problem.resized(k=_DEEP)), "positive").wrong != ""
+def deep_problem(subject: Subject, problem: gemm_ref.Problem) -> gemm_ref.Problem:
+    """Returns a K with which sums of positive integers are exact in fp32, and not in 16 bits."""
+    return subject.nearest_problem(problem.resized(k=_DEEP))
 
 
 def equal_sizes(is_right: Callable[[gemm_ref.Problem], bool], base: gemm_ref.Problem, cube: gemm_ref.Problem) -> str:

@@ -59,6 +59,10 @@ class Why(StrEnum):
         "small integers give the right result and one-hot rows do not, although every sum there is exact in {math}: "
         "the kernel cuts its operands or sums to fewer bits. If that is intended, say so with --math"
     )
+    SUM_ROUNDED = (
+        "line {line} rounds the sum to {to} before it is stored in a C of fp32: sums of few bits are right, and others "
+        "lose precision. Store the fp32 sum"
+    )
     GRID_EXCHANGED = (
         "it is right with x and y of the grid exchanged: the kernel counts rows of C along the axis whose size the "
         "grid takes from the columns. Pass --grid '{grid}'"

@@ -15,6 +15,7 @@ from triton.runtime.jit import KernelInterface
 from experiments.check.python import module as source
 from experiments.check.python import untuned
 from experiments.check.python.module import Module
+from experiments.records.request import UsageError
 
 _DIMENSIONS = {"A": "mk", "B": "kn", "C": "mn"}
 
@@ -23,13 +24,18 @@ def launch_of(name: str, module: Module, roles: Mapping[str, str], by_columns: b
     """Returns a function of the kernel's parameters except those that its tuner sets, and strides of its matrices.
 
     roles: A, B, C, M, N and K by the names of the parameters that are these. The grid is that of the launch in the
-    file, and else a program for each tile; by_columns: with the tiles of a row of C along its first axis.
+    file, and else a program for each tile; by_columns: with the tiles of a row of C along its first axis. Raises
+    UsageError for a stride along an axis that its matrix has not.
     """
     kernel: Any = module.names[name]
     function = untuned.plain(kernel)
     parameters = inspect.signature(function).parameters
     letters = {parameter[0].lower(): role for parameter, role in roles.items() if role in _DIMENSIONS}
     strides = {each: found for each in parameters if (found := _stride(each, letters))}
+    for each, (role, axis) in strides.items():
+        if axis not in _DIMENSIONS[role]:
+            sizes = ", ".join(_DIMENSIONS[role].upper())
+            raise UsageError(f"{name} takes {each}, a stride along an axis that {role} ({sizes}) does not have")
     launches = (call.func for call, _ in source.calls(name, (), module))
     written = next((target.slice for target in launches if isinstance(target, ast.Subscript)), None)
     axes = 2 if re.search(r"program_id\((axis=)?1\)", inspect.getsource(function)) else 1

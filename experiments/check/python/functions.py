@@ -36,6 +36,7 @@ _NAMES = {
 _ROLES = {name: role for role, names in _NAMES.items() for name in names.split()}
 PLAIN = "check expects C = A @ B or alpha * A @ B + beta * C, of matrices whose elements are stored one by one"
 _MORE = re.compile(r"softmax|norm|swiglu|geglu|attention|attn|conv|rope|lora", re.I)
+_MATVEC = re.compile(r"(^|_)(gemv|mv|matvec|vecmat|mat_vec|vec_mat)(_|\d|$)|\b(vec|vector)\b", re.I)
 _NO_OPERAND = re.compile(r"^(d?l?test|bench|profile|plot|main|run_|check|validate|verify|compare|demo)", re.I)
 
 
@@ -125,7 +126,8 @@ def choose(module: Module, name: str, specified: Mapping[str, object]) -> Launch
     if found:
         raise UsageError(f"{where} has several functions that launch: pass --kernel with one of {', '.join(found)}")
     if reasons:
-        raise UsageError("; ".join(reasons.values()))
+        expected = f": {PLAIN}" * any(reason.endswith(PLAIN) for reason in reasons.values())
+        raise UsageError("; ".join(reason.removesuffix(f": {PLAIN}") for reason in reasons.values()) + expected)
     missing = module.why_missing(name) if name else next((f"line {e.line}: {e.why}" for e in module.left_out), "")
     also = f" (left out: {missing})" if missing else ""
     if name:
@@ -145,16 +147,29 @@ def _kernels_alone(
             continue
         names = list(inspect.signature(plain(value)).parameters)
         if set(MATRICES) <= set((roles := _roles(names)).values()):
-            function, by_columns = (direct.launch_of(key, module, roles, order) for order in (False, True))
-            passed = (each for _, each in source.calls(key, names, module))
+            passed = [each for _, each in source.calls(key, names, module)]
             sizes = ([ast.unparse(each[size]) for size in SIZES if size in each] for each in passed)
             square = any(each.count(each[0]) == len(SIZES) and each[0].isidentifier() for each in sizes if each)
             try:
+                _require_matrices(key, roles, passed, module)
+                function, by_columns = (direct.launch_of(key, module, roles, order) for order in (False, True))
                 arguments = tuple(_arguments(key, function, module, specified, names))
                 found[key] = Launcher(key, function, arguments, True, square, by_columns)
             except UsageError as error:
                 reasons[key] = str(error)
     return found
+
+
+def _require_matrices(
+    name: str, roles: Mapping[str, str], passed: Sequence[Mapping[str, ast.expr]], module: Module
+) -> None:
+    """Raises UsageError where the file passes a kernel one matrix, and a vector or a batch of them."""
+    operands = [parameter for parameter, role in roles.items() if role in ("A", "B")]
+    for arguments in passed:
+        ranks = {each: source.rank(arguments[each], module) for each in operands if each in arguments}
+        if len(set(filter(None, ranks.values()))) > 1:
+            found = " and ".join(f"{each} of {rank} dimension{'s' * (rank != 1)}" for each, rank in ranks.items())
+            raise UsageError(f"{name} is passed {found}, which is no product of two matrices: {PLAIN}")
 
 
 def _launching(module: Module) -> dict[str, tuple[Callable, set[str]]]:
@@ -227,6 +242,10 @@ def _arguments(
     shown = ", ".join(each.name for each in parameters)
     if more := _MORE.search(name) or re.search(r"\b(scale|zero_?point)_c\b", shown, re.I):
         raise UsageError(f"{name}({shown}) computes more than a product, by its name ({more[0]}): {PLAIN}")
+    if _MATVEC.search(name) or _MATVEC.search(shown):
+        raise UsageError(
+            f"{name}({shown}) multiplies a matrix and a vector, A (M, K) times x (K), by its names: {PLAIN}"
+        )
     if not {"A", "B"} <= set(roles.values()):
         raise UsageError(f"{name}({shown}) has no two matrices among its parameters, by their names: {PLAIN}")
     for each in parameters:

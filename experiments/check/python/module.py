@@ -336,6 +336,21 @@ def calls(name: str, parameters: Sequence[str], module: Module) -> Iterator[tupl
             yield node, passed | {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
 
 
+_FACTORIES = re.compile(r"torch\.(randn|rand|zeros|ones|empty|full)")
+
+
+def rank(argument: ast.expr, module: Module) -> int:
+    """Returns the dimensions of a tensor that the file makes and names, the last time that it does; 0 if unknown."""
+    found = 0
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == ast.unparse(argument):
+            made = node.value
+            if isinstance(made, ast.Call) and made.args and _FACTORIES.fullmatch(ast.unparse(made.func)):
+                first = made.args[0]
+                found = len(first.elts if isinstance(first, ast.Tuple | ast.List) else made.args)
+    return found
+
+
 def _value(node: ast.expr, module: Module) -> object:
     """Evaluates an expression that calls nothing; None for any other."""
     calls_nothing = not any(isinstance(each, ast.Call | ast.Lambda | ast.Await) for each in ast.walk(node))

@@ -47,7 +47,7 @@ _ELEMENTS = (
     _plain("fp16", _HALF),
     _plain("bf16", _BFLOAT),
     _plain("fp32", r"torch\.float(32)?\b|\.float\(\)|pointer_type\(tl\.float32"),
-    _plain("fp8", r"torch\.float8_e4m3fn\b|\bfp8\b"),
+    _plain("fp8", r"torch\.float8_e4m3fn\b|tl\.float8e4nv\b|\bfp8\b"),
     # Integers are compared as fp32 numbers, which hold them exactly.
     Elements("int8", r"\bint8\b", torch.int8, torch.int8, torch.int32, "fp32"),
     Elements("int8 to fp16", r"$^", torch.int8, torch.int8, torch.float16, "fp16"),
@@ -90,14 +90,16 @@ class Form:
 
 
 def forms(text: str, name: str, math: str, factors: bool) -> Iterator[Form]:
-    """Yields the forms to try, likely ones first: with the types that a file names most, or that `name` does.
+    """Yields the forms to try, likely ones first: with the types that a file names most.
 
-    text: of the file; name: its own and the function's; math: of --math, or empty; factors: whether it takes some.
+    A type in `name` comes before those, unless the file has others alone. text: of the file; name: its own and the
+    function's; math: of --math, or empty; factors: whether it takes some.
     """
     count = {each: len(re.findall(each.pattern, text)) for each in _ELEMENTS}
     # A function with factors most likely has operands of few bits; the factors themselves are fp32.
     few = {each: factors * (each.name == "fp32") - factors * (each.name in ("int8", "fp8")) for each in _ELEMENTS}
-    ordered = sorted(count, key=lambda e: (not _named(e, name), few[e] if count[e] else 0, -count[e], e.math != "fp32"))
+    named = {each: _named(each, name) and bool(count[each] or not any(count.values())) for each in _ELEMENTS}
+    ordered = sorted(count, key=lambda e: (not named[e], few[e] if count[e] else 0, -count[e], e.math != "fp32"))
     chosen = [each for each in ordered if not math or each.name == math or each.math == math and each.is_integer]
     if math and not chosen:  # such as tf32, which is another arithmetic of the same elements
         chosen = [_plain(math, "")]
