@@ -34,6 +34,7 @@ def gemm(
     alpha: float = 1.0,
     beta: float | None = None,
     on_range: str | None = None,
+    batch_invariant: bool = False,
 ) -> torch.Tensor:
     """activation(alpha a @ b + beta c + bias) with the CUDA kernel of one rung: (M, N), or `out` filled with it.
 
@@ -50,12 +51,15 @@ def gemm(
     or column: on_range is "widen", which computes those in fp32 and is the default, or "raise", which raises
     `operands.split.OutOfRange`. There a and b may be in parts already (`operands.split.split_operand`).
 
+    batch_invariant: row i of the result has the same bits whatever M is. The tile and the blocks are then chosen by
+    shape among those that add a row's products in the order of K; a `stage` that has none is refused (s13).
+
     GPU tensors run on their GPU, on torch's current stream; CPU tensors on the reference GPU, from the same source.
     Operands that are not contiguous are copied first. Raises ValueError for anything wrong with the call (see
     `gemm_ref.call`), `gemm_ref.build.BuildError` without a compiler, and RuntimeError if the launch fails.
     """
     extras = Extras(scale_a, scale_b, bias, activation, c, alpha, beta)
-    return run(a, b, out, prepare, stage, "cuda", variant, math, extras, on_range)
+    return run(a, b, out, prepare, stage, "cuda", variant, math, extras, on_range, batch_invariant)
 
 
 def build_all(implementations: Iterable[gemm_ref.Implementation], capability: tuple[int, int]) -> None:

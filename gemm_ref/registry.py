@@ -172,6 +172,7 @@ _LADDER = (
         idea="K is split over blocks where M x N alone has too few tiles; a second kernel adds the partial sums",
         variants=_only(SplitKConfig(**_WARP128, NUM_STAGES=3)),
         dialects=("cuda", "triton"),
+        splits_k_by_shape=True,
         second_kernel="s13_add_partials",
     ),
     Rung(

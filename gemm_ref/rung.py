@@ -15,6 +15,7 @@ from gemm_ref.dialect import BY_HAND, COMPLETE
 from gemm_ref.launch import REFERENCE_SMS, Launch
 
 DEFAULT_VARIANT = "default"
+ALWAYS, ON_REQUEST, NEVER = "always", "on request", "never"  # `Rung.batch_invariance`
 
 # The CUDA programming guide, 'Technical Specifications per Compute Capability': the largest grid.
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -45,6 +46,7 @@ class Rung:
     tiles: Mapping[str, Mapping[str, Config]] = field(default_factory=dict)  # dialect -> what "default" is chosen from
     maths: tuple[str, ...] = ("fp32",)
     tma: Tma | None = None  # for the rungs of Hopper
+    splits_k_by_shape: bool = False  # M decides how many sums an element is added from, and so its last bits
     second_kernel: str = ""  # of the .cu, if any: what its launch's `then` starts; the first is called as the rung
     epilogues: tuple[str, ...] = ()  # dialects in which it has them (`gemm_ref.epilogue`)
     min_capability: tuple[int, int] = (7, 0)  # the oldest compute capability that runs it
@@ -70,6 +72,17 @@ class Rung:
             return ("kn",)
         transposes = math == "tf32" and dialect in self.tma.transpose_tf32
         return ("kn", "nk") if transposes else MATHS[math].wgmma_b_layouts
+
+    def batch_invariance(self, dialect: str) -> str:
+        """When row i of A @ B has the same bits for any number of rows: ALWAYS, ON_REQUEST or NEVER.
+
+        A kernel with one tile adds an element's products in the order of K, whatever M is. Where the tile and the
+        blocks are chosen by shape, blocks may share the K of a tile: then `gemm(..., batch_invariant=True)` chooses
+        among the tiles that no blocks share, whose bits are equal (`choice.usable_tiles`).
+        """
+        if self.splits_k_by_shape:
+            return NEVER
+        return ON_REQUEST if dialect in self.tiles else ALWAYS
 
     def config(self, variant: str, dialect: str) -> Config:
         """The compile-time shape of a variant, or of a tile that its default variant is chosen from."""

@@ -159,6 +159,7 @@ def is_each_rung(kernel: gemm_ref.Implementation) -> bool:
 
 SETS = {
     "smoke": is_smoke,
+    "each_dialect": is_first,
     "each_rung": is_each_rung,
     "each_compute_type": has_each_compute_type,
     "everything": lambda _: True,

@@ -36,6 +36,7 @@ def gemm(
     alpha: float = 1.0,
     beta: float | None = None,
     on_range: str | None = None,
+    batch_invariant: bool = False,
 ) -> torch.Tensor:
     """activation(alpha A @ B + beta c + bias) by the rung `stage`, as Triton or Gluon compiles it.
 
@@ -44,8 +45,8 @@ def gemm(
     a: (M, K), b: (K, N), of one dtype, out: (M, N) or None, all on one device; returns `out` or a new (M, N). `math` is
     by the dtype, but that tf32, which rounds fp32 operands, must be asked for. In fp8 C is bfloat16, multiplied by
     `scale_a` and `scale_b`, each an fp32 tensor of one element or None for 1. There is no backward pass: operands that
-    require grad are refused, unless grad mode is off. bias, activation, c, alpha, beta and on_range
-    are those of `cuda_kernels.gemm`.
+    require grad are refused, unless grad mode is off. bias, activation, c, alpha, beta, on_range
+    and batch_invariant are those of `cuda_kernels.gemm`.
 
     CUDA tensors run on their GPU, in torch's current stream; CPU tensors on the reference GPU (`gemm_ref.ptx`), from
     the same PTX. Strided operands are copied first. Raises ValueError for anything that does not fit (`gemm_ref.call`),
@@ -54,7 +55,7 @@ def gemm(
     if dialect in DIALECTS and DIALECTS[dialect].package != __name__:
         raise ValueError(f"dialect {dialect!r} is not one of Triton's: use {DIALECTS[dialect].package}.gemm")
     extras = Extras(scale_a, scale_b, bias, activation, c, alpha, beta)
-    return run(a, b, out, prepare, stage, dialect, variant, math, extras, on_range)
+    return run(a, b, out, prepare, stage, dialect, variant, math, extras, on_range, batch_invariant)
 
 
 def kernel_module(implementation: Implementation) -> types.ModuleType:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
+import types
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,7 +30,7 @@ from triton_kernels import kernel_module, reference_gpu, without_gpu
 from triton_kernels.descriptors import Descriptor, Operand
 
 MAX_REGISTERS, SM_REGISTERS = 255, 65536  # of a thread, and of a multiprocessor from compute capability 7.0 on
-MOST_ADDRESSES = 64  # whose descriptors a launcher keeps, of each operand
+MOST_ADDRESSES = 256  # launches whose arguments a launcher caches: one for each set of addresses and stream
 
 
 def prepare(
@@ -270,27 +272,68 @@ class Prepared:
 
         Triton looks at every argument of a launch, to find the kernel that was compiled for such arguments. That one
         is known here, since the matrices are alike (an address that is a multiple of 16 stays one), and so are the
-        sizes. Its launcher takes all of the jit function's parameters, constants too, and addresses for pointers.
+        sizes. Its launcher takes all of the jit function's parameters, constants too, and addresses for pointers. For
+        addresses that were launched before, the launcher's own work is cached too (`_bind_launch`).
         """
         parameters = self._kernel.signature.parameters
         names = self._kernel.arg_names[len(args) :]
         constants = [self._options[name] if name in self._options else parameters[name].default for name in names]
-        run, sizes = compiled[self._grid], self._sizes
-        finders = None if self._describe is None else [_finder(x) for x in described]
+        by_triton, run, sizes = compiled[self._grid], compiled.run, self._sizes
+        has_scratch = run.global_scratch_size or run.profile_scratch_size  # memory that differs between launches
+        operand_at = [_describer(x) for x in described]
+
+        def list_args(addresses: tuple[int, ...], extras: tuple[float | None, ...]) -> list:
+            operands = [make(address) for make, address in zip(operand_at, addresses, strict=True)]
+            return [*operands, *sizes, *extras, *constants]
+
+        @functools.lru_cache(MOST_ADDRESSES)
+        def bind(addresses: tuple[int, ...], extras: tuple[float | None, ...], stream: int) -> Callable[[], object]:
+            about = self._grid, stream, compiled.function, compiled.packed_metadata
+            with without_gpu.driver_lock:
+                return _bind_launch(run, *about, list_args(addresses, extras))
 
         def again(matrices: tuple[torch.Tensor, ...], more: tuple[torch.Tensor | float | None, ...]) -> CompiledKernel:
             if torch.cuda.current_device() != index:
                 with torch.cuda.device(index):
                     return again(matrices, more)
-            operands = [x.data_ptr() for x in matrices]
-            if finders is not None:
-                operands = [find(address) for find, address in zip(finders, operands, strict=True)]
-            extras = [x.data_ptr() if isinstance(x, torch.Tensor) else x for x in more]
-            with without_gpu.driver_lock:
-                run(*operands, *sizes, *extras, *constants, stream=stream_of(index))
+            addresses = tuple([x.data_ptr() for x in matrices])
+            extras = tuple([x.data_ptr() if isinstance(x, torch.Tensor) else x for x in more])
+            if has_scratch or _has_hooks():
+                with without_gpu.driver_lock:
+                    by_triton(*list_args(addresses, extras), stream=stream_of(index))
+            else:
+                bind(addresses, extras, stream_of(index))()
             return compiled
 
         return again
+
+
+def _has_hooks() -> bool:
+    """Whether somebody, such as a profiler, is to be called at each launch: then Triton's own launcher is used."""
+    enter, leave = triton.knobs.runtime.launch_enter_hook, triton.knobs.runtime.launch_exit_hook
+    return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))
+
+
+def _bind_launch(
+    run: Any, grid: tuple[int, int, int], stream: int, function: int, metadata: object, args: list
+) -> Callable[[], object]:
+    """Returns the call of Triton's C function that `run`, its launcher, makes for these arguments.
+
+    In every launch `run` encodes a tensor map for each descriptor, in Python: `run.launch` is then a closure around
+    the C function. Here both are called once, with a function in the C function's place that records its arguments.
+    """
+    recorded: list[tuple] = []
+    launch, start = run.launch, run.launch
+    recording = copy.copy(run)
+    if isinstance(launch, types.FunctionType):
+        cells = dict(zip(launch.__code__.co_freevars, launch.__closure__ or (), strict=True))
+        start = cells["launcher"].cell_contents
+        cells["launcher"] = types.CellType(lambda *given: recorded.append(given))
+        recording.launch = types.FunctionType(launch.__code__, launch.__globals__, closure=tuple(cells.values()))
+    else:
+        recording.launch = lambda *given: recorded.append(given)
+    recording(*grid, stream, function, metadata, None, None, None, *args)
+    return functools.partial(start, *recorded[0])
 
 
 @dataclass(frozen=True)
@@ -304,13 +347,13 @@ class _Address:
         return self.value
 
 
-def _finder(x: Operand) -> Callable[[int], Descriptor | int]:
+def _describer(x: Operand) -> Callable[[int], Descriptor | int]:
     """From an address to what a launch takes of a tensor there that is like x, or like the matrix that x describes."""
     if isinstance(x, torch.Tensor):
         return lambda address: address
     dtype = x.base.dtype
     pattern = replace(x, base=_Address(x.base.data_ptr(), dtype))
-    return functools.lru_cache(MOST_ADDRESSES)(lambda address: replace(pattern, base=_Address(address, dtype)))
+    return lambda address: replace(pattern, base=_Address(address, dtype))
 
 
 _NO_MULTIPLE = 3  # of 16, nor 1

@@ -30,6 +30,7 @@ class Plan:
     least_shared_bytes: int = 0  # that a block asks for on top of what the cubin says, needed or not
     gpu: str = ""  # the kind of GPU, as torch names it; empty where there is none
     blocks: int | None = None  # over which the tiles are scheduled; None where the grid follows from the sizes
+    batch_invariant: bool = False  # whether the bits of a row must not depend on M
     early: bool = False  # whether the kernel may start while its operands are still being copied
 
     transpose: bool = False  # C^T = B^T @ A^T is computed: the TMA unit cannot store one column, but one row

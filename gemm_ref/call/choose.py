@@ -68,9 +68,8 @@ def select_tile(plan: Plan, a: torch.Tensor, b: torch.Tensor) -> Plan:
         return plan
     tile = "" if item.variant == DEFAULT_VARIANT else item.variant
     vectors = item.stage.tma is not None or has_vectors(item.dialect, a, b)
-    selected = choice.choose(
-        item.stage, item.dialect, plan.problem, plan.sms, vectors, plan.gpu, tile, item.epilogue.adds_c
-    )
+    about = item.stage, item.dialect, plan.problem, plan.sms, vectors, plan.gpu, tile
+    selected = choice.choose(*about, adds_c=item.epilogue.adds_c, batch_invariant=plan.batch_invariant)
     return replace(plan, implementation=replace(item, variant=selected.tile), blocks=selected.blocks)
 
 
@@ -90,7 +89,14 @@ def _choose_copies(plan: Plan, a: torch.Tensor, b: torch.Tensor) -> Plan:
     if plan.split:
         return replace(select_tile(plan, a, b), early=item.stage.waits_for_copies)
     has_tma = item.stage.tma is not None
-    if has_tma and has_phases(a) and not item.epilogue.adds_c and not item.epilogue.bias_by_rows:
+    # The first slice of a phase begins in front of its rows, and M decides between phases and a copy.
+    if (
+        has_tma
+        and has_phases(a)
+        and not plan.batch_invariant
+        and not item.epilogue.adds_c
+        and not item.epilogue.bias_by_rows
+    ):
         problem = choice.select_phases(item.stage, item.dialect, plan.problem, plan.sms, plan.gpu)
         plan = replace(plan, problem=problem, implementation=replace(item, a_phases=problem.a_phases))
     copies, readable = [], []

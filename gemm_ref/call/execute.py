@@ -30,6 +30,7 @@ def run(
     math: str | None,
     extras: Extras = Extras(),  # noqa: B008 (it is never changed)
     on_range: str | None = None,
+    batch_invariant: bool = False,
 ) -> torch.Tensor:
     """Computes C and returns it: validate (which says what is raised), choose, lay out, launch.
 
@@ -37,15 +38,17 @@ def run(
     is not row-major, B in none of the rung's layouts, and, for a rung that uses the TMA unit, rows that are no multiple
     of 16 bytes. An `out` that the rung cannot write to is filled from another C: any that is not contiguous, but for
     columns of a wider matrix to whose rows that unit can store. on_range: in emulated compute types, where operands
-    are split; an operand may be in parts already (`operands.split.split_operand`).
+    are split; an operand may be in parts already (`operands.split.split_operand`). batch_invariant: whether a row of C
+    must have the same bits whatever M is.
     """
     extras = resolve_scalars(extras)
     left, right = matrix_of(a, "a", math), matrix_of(b, "b", math)
     read = (left, right, extras.bias, extras.c)
-    forms = (extras.activation, extras.alpha != 1.0, extras.beta != 0.0, on_range, split_layout(b))
+    forms = (extras.activation, extras.alpha != 1.0, extras.beta != 0.0, on_range, split_layout(b), batch_invariant)
     entry = _find_entry((*read, out, *extras[:2]), (prepare, stage, dialect, variant, math, *forms))
     if entry.plan is None:
         names: dict[str, Any] = {"dialect": dialect, "variant": variant, "math": math, "on_range": on_range}
+        names["batch_invariant"] = bool(batch_invariant)
         plan = validate(left, right, out, stage=stage, **names, **extras._asdict())
         if not _is_on_gpu(left):
             warn_if_long(plan.problem)

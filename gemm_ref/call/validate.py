@@ -14,7 +14,7 @@ from gemm_ref.epilogue import ACTIVATIONS, Extras
 from gemm_ref.launch import REFERENCE_SMS
 from gemm_ref.problem import Problem
 from gemm_ref.registry import STAGES, Implementation, get_stage
-from gemm_ref.rung import DEFAULT_VARIANT, Rung, unknown
+from gemm_ref.rung import DEFAULT_VARIANT, NEVER, Rung, unknown
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
 _NO_EXTRAS = Extras()
@@ -30,6 +30,7 @@ def validate(
     variant: str = DEFAULT_VARIANT,
     math: str | None = None,
     on_range: str | None = None,
+    batch_invariant: bool = False,
     **extras: Any,
 ) -> Plan:
     """Check everything a GEMM call can get wrong; raise ValueError saying what was wrong and what would be right.
@@ -38,8 +39,9 @@ def validate(
     a: (M, K), b: (K, N), out: (M, N) or None, on one device; a and b of one dtype, out of the math's `out_dtype`.
     `math` is needed only where it cuts the operands down, as tf32 does fp32 ones. Operands may require grad where grad
     mode is off. Sizes may be 0. Strides are free: B may be given as N x K, as `b_nk.t()`. on_range: None, or in an
-    emulated mode "widen" or "raise". extras: those of `gemm_ref.epilogue.Extras`, by name; all but the scales, which
-    are for fp8 alone, take a rung with epilogues.
+    emulated mode "widen" or "raise". batch_invariant: whether a row of C must have the same bits whatever M is. extras:
+    those of `gemm_ref.epilogue.Extras`, by name; all but the scales, which are for fp8 alone, take a rung with
+    epilogues.
     """
     more = resolve_scalars(Extras(**extras))
     if dialect not in DIALECTS:
@@ -51,6 +53,11 @@ def validate(
         known = ", ".join(f"{x.id} in {' and '.join(x.epilogues)}" for x in STAGES.values() if x.epilogues)
         raise ValueError(
             f"{rung.id} has no epilogue in {dialect} (bias, activation, c, alpha, beta), but {known}: leave `stage` out"
+        )
+    if batch_invariant and rung.batch_invariance(dialect) == NEVER:
+        raise ValueError(
+            f"{rung.id} is not batch-invariant: M decides into how many sums it splits K, and so a row's last bits; "
+            "leave `stage` out, or name a rung that docs/ladder.md lists as batch-invariant"
         )
     variant = rung.find_variant(variant, dialect)
     check_tensors(a, b)
@@ -71,7 +78,10 @@ def validate(
         if refusal:
             raise ValueError(refusal)
     implementation = Implementation(rung, variant, dialect, math, epilogue=more.epilogue(MATHS[math].out_dtype))
-    return Plan(implementation, problem, sms_of(a.device), gpu=gpu_of(a.device), raise_on_range=on_range == "raise")
+    return Plan(
+        implementation, problem, sms_of(a.device), gpu=gpu_of(a.device), raise_on_range=on_range == "raise",
+        batch_invariant=batch_invariant,
+    )  # fmt: skip
 
 
 def _select_rung(a: object, dialect: str, math: str | None, finishes: bool) -> Rung:

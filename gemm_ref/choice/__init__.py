@@ -11,7 +11,7 @@ import functools
 from dataclasses import dataclass, replace
 
 from gemm_ref.choice.costs import Device, find_device, time_ns
-from gemm_ref.choice.work import candidate_blocks, count_work
+from gemm_ref.choice.work import candidate_blocks, count_work, unshared_blocks
 from gemm_ref.compute import MATHS
 from gemm_ref.config import Config
 from gemm_ref.operands import TMA_BYTES, phases_at
@@ -46,17 +46,20 @@ def predict_ns(stage: Rung, dialect: str, candidate: Candidate, problem: Problem
 
 def predict_all(
     stage: Rung, dialect: str, problem: Problem, sms: int, vectors: bool, gpu: str = "", tile: str = "",
-    adds_c: bool = False,
+    adds_c: bool = False, batch_invariant: bool = False,
 ) -> dict[Candidate, float]:  # fmt: skip
     """Predicted nanoseconds of every candidate; the arguments are those of `choose`."""
     device, tiles = find_device(gpu), usable_tiles(stage, dialect, vectors)
     if tile:
         tiles = {tile: tiles[tile]} if tile in tiles else {x: c for x, c in tiles.items() if _base(x) == _base(tile)}
+    elif batch_invariant:
+        tiles = {name: config for name, config in tiles.items() if not config.splits_tile}
     predicted = {}
     for name, config in tiles.items():
         transposed = adds_c and config.is_transposed(problem.math, problem.b_layout)
         more_ns = TRANSPOSED_C_NS * problem.m * problem.n / sms if transposed else 0.0
-        for blocks in candidate_blocks(config, problem, sms):
+        block_counts = candidate_blocks(config, problem, sms)
+        for blocks in [unshared_blocks(config, problem)] if batch_invariant else block_counts:
             candidate = Candidate(name, blocks)
             predicted[candidate] = predict_ns(stage, dialect, candidate, problem, sms, device) + more_ns
     return predicted
@@ -65,14 +68,17 @@ def predict_all(
 @functools.lru_cache(maxsize=4096)
 def choose(
     stage: Rung, dialect: str, problem: Problem, sms: int, vectors: bool, gpu: str = "", tile: str = "",
-    adds_c: bool = False,
+    adds_c: bool = False, batch_invariant: bool = False,
 ) -> Candidate:  # fmt: skip
     """The candidate that a rung's default variant runs for a problem, on a GPU with `sms` multiprocessors.
 
     vectors: whether rows of B are complete vectors of 16 bytes. gpu: its kind, as torch names it. tile: the name of a
     requested one, whose twin is taken if it cannot read such a B; else any. adds_c: whether a c is added.
+    batch_invariant: whether a row of C must have the same bits for any M. Then no blocks share the K of a tile, and a
+    tile is among the candidates only if one warp adds all products of an element, in the order of K: of such tiles the
+    bits are equal, so that M may choose between them.
     """
-    predicted = predict_all(stage, dialect, problem, sms, vectors, gpu, tile, adds_c)
+    predicted = predict_all(stage, dialect, problem, sms, vectors, gpu, tile, adds_c, batch_invariant)
     return min(predicted, key=lambda candidate: (predicted[candidate], candidate.blocks, candidate.tile))
 
 

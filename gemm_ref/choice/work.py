@@ -84,14 +84,18 @@ def count_tiles(config: Config, problem: Problem) -> tuple[int, int, int]:
     return down, right, max(1, cdiv(problem.k + offset, config.depth(mode.part_dtype.itemsize)))
 
 
+def unshared_blocks(config: Config, problem: Problem) -> int:
+    """The number of blocks with which every tile has one block, or one cluster, for all of K."""
+    down, right, _ = count_tiles(config, problem)
+    return down * right * cluster_size(config)
+
+
 def candidate_blocks(config: Config, problem: Problem, sms: int) -> list[int]:
     """Numbers of blocks worth considering: one per tile, and fewer, which split the tiles left after full rounds."""
     down, right, slices = count_tiles(config, problem)
     tiles, cluster = down * right, cluster_size(config)
-    if config.CLUSTER_K > 1:  # a cluster computes one tile
+    if config.splits_tile:  # a tile of a cluster, and a strip, is never split further
         return [tiles * cluster]
-    if config.SPLIT_WARPS:  # a strip is never split
-        return [tiles]
     resident = clusters_at_once(sms, config.BLOCKS_PER_SM, cluster)
     # As many as are resident, one per multiprocessor and, if there are few tiles, the same number for each tile
     counts, splits = {resident, clusters_at_once(sms, 1, cluster)}, resident // tiles

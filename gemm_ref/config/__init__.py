@@ -39,6 +39,11 @@ class Config:
         """The fields in the order of their declaration, as a kernel gets them."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
+    @property
+    def splits_tile(self) -> bool:
+        """Whether warps or blocks share the K of one tile, and add their sums in an order of this tile alone."""
+        return self.CLUSTER_K > 1 or self.SPLIT_WARPS > 0
+
     def depth(self, element_bytes: int) -> int:
         """Elements of K in one slice; 0 where the kernel has no slices."""
         return self.BLOCK_K

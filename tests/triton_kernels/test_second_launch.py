@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 import torch
@@ -16,12 +17,48 @@ from gemm_ref.operands import as_layout
 from tests.matrices import VECTORS
 
 launcher = pytest.importorskip("triton_kernels.launcher", exc_type=ImportError)
-LazyDict = pytest.importorskip("triton.compiler.compiler").LazyDict
+
+import triton  # noqa: E402
+from triton.backends.nvidia import driver as nvidia  # noqa: E402
+from triton.compiler.compiler import LazyDict  # noqa: E402
+from triton.knobs import HookChain  # noqa: E402
+
+from triton_kernels import without_gpu  # noqa: E402
 
 
-def _recorded(kernel, given: list) -> None:
-    """Have a kernel that was compiled without a GPU note what its launcher is called with."""
-    kernel.module, kernel._run = object(), lambda *args: given.append(args)
+class _Recorder:
+    """The C functions of Triton's driver, which record what they are given; Triton's launcher is its own."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple] = []
+        self.maps = 0
+        self.utils = mock.Mock(build_signature_metadata=repr)
+        self.utils.launch.side_effect = lambda *args: self.launches.append(args)
+        for name in ("fill_tma_descriptor", "fill_tma_descriptor_tiled"):  # of Triton 3.6, and of newer ones
+            getattr(self.utils, name).side_effect = self._make_map
+
+    def _make_map(self, *args: object) -> tuple:
+        self.maps += 1
+        return "map", *(list(x) if isinstance(x, list | tuple) else x for x in args)
+
+    def load(self, kernel) -> None:
+        """Gives a kernel that was compiled without a GPU its launcher, as loading it on a GPU does."""
+        kernel.module, kernel._run = object(), nvidia.CudaLauncher(kernel.src, kernel.metadata)
+
+
+@pytest.fixture
+def recorder(monkeypatch) -> _Recorder:
+    found = _Recorder()
+    monkeypatch.setattr(without_gpu.NoGpu, "utils", found.utils, raising=False)
+    monkeypatch.setattr(without_gpu.NoGpu, "get_current_stream", lambda *_: 7)
+    monkeypatch.setattr(triton.runtime.driver, "_active", without_gpu.NoGpu((9, 0)))
+    # Triton 3.6 compiles a C function for each signature; newer ones annotate the arguments of a single one.
+    library = mock.Mock(launch=found.utils.launch)
+    monkeypatch.setattr(nvidia, "compile_module_from_src", lambda **_: library, raising=False)
+    monkeypatch.setattr(nvidia, "PyKernelArg", lambda **about: tuple(about.values()), raising=False)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
+    monkeypatch.setattr(launcher, "stream_of", lambda _: 7)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -38,10 +75,8 @@ def _recorded(kernel, given: list) -> None:
         ("s19", "gluon", "bf16"),
     ],
 )
-def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math, monkeypatch):
-    """A kernel's launcher is called as by Triton's own `kernel[grid](...)`, but with addresses for tensors."""
-    from triton_kernels import without_gpu
-
+def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math, recorder, monkeypatch):
+    """Triton's C function is called as by its own `kernel[grid](...)`, but with addresses for tensors."""
     problem = Problem(*VECTORS, math)
     a, b = make_inputs(problem, "zeros")
     problem = replace(problem, b_layout=get_stage(stage).reads_b(math, dialect)[0])
@@ -60,9 +95,6 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
 
     monkeypatch.setattr(launcher, "Prepared", Prepared)
     monkeypatch.setattr(launcher.reference_gpu, "run", lambda *_: None)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
-    monkeypatch.setattr(launcher, "stream_of", lambda _: 7)
-    monkeypatch.setattr(without_gpu.NoGpu, "get_current_stream", lambda *_: 7)
     rung = get_stage(stage)
     variant, epilogue = rung.find_variant("default", dialect), extras.epilogue(MATHS[math].out_dtype)
     implementation = Implementation(rung, variant, dialect, math, problem.b_layout, epilogue)
@@ -73,7 +105,7 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
     named = dict(zip(("A", "B", "C", "partials"), (*matrices, torch.zeros(4)), strict=True))
     room = torch.zeros(4), torch.zeros(7, dtype=torch.int32)  # where a rung adds shares in its one kernel
     for prepared in made:
-        given = []
+        recorder.launches.clear()
         turned = "left" in prepared._names and plan.implementation.transpose_c
         a, b, c = matrices
         operands = (*((b, a) if turned else (a, b)), c, *room)[: len(prepared._names)]
@@ -83,31 +115,38 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
         more = prepared._of_extras(extras) if prepared._scaled else ()
         args = (*described, *prepared._sizes, *more)
         compiled = without_gpu.compiled(prepared._kernel, *args, grid=prepared._grid, **prepared._options)
-        _recorded(compiled, given)
+        recorder.load(compiled)
         with without_gpu._without_gpu():
             assert prepared._kernel[prepared._grid](*args, **prepared._options) is compiled
         again = prepared._launched(compiled, -1, args, described)
         others = tuple(torch.empty_like(x) for x in operands)
         for tensors in (operands, others):
             assert again(tensors, more) is compiled
-        by_triton, same, other = given
-        assert [_shown(x) for x in by_triton] == [_shown(x) for x in same]
-        assert len(other) == len(same) and {id(x) for x in others}.isdisjoint(map(id, other))
-        places = [place for place, x in enumerate(by_triton) if _address(x) in map(_address, operands)]
+        by_triton, same, other = map(_flat, recorder.launches)
+        assert by_triton == same and len(other) == len(same)
+        places = [place for place, x in enumerate(by_triton) if x in {x.data_ptr() for x in operands}]
         assert len(places) == len(operands)
-        assert [_address(other[place]) for place in places] == [x.data_ptr() for x in others]
+        assert [other[place] for place in places] == [x.data_ptr() for x in others]
+        maps = recorder.maps
+        again(others, more)
+        assert _flat(recorder.launches[-1]) == other and recorder.maps == maps  # which are not made again
+        assert not any(isinstance(x, HookChain) for x in recorder.launches[-1])
+        with monkeypatch.context() as hooked:
+            hooked.setattr(triton.knobs.runtime.launch_exit_hook, "calls", [print])
+            again(others, more)
+        assert any(isinstance(x, HookChain) for x in recorder.launches[-1])  # Triton calls it, for a profiler
+        assert _flat(recorder.launches[-1]) == other
     assert len(made) == (2 if stage in ("s13", "s14") else 1)
 
 
-def _shown(x: object) -> object:
-    """An argument of a launch, with an address for a tensor, and a descriptor as what its map is made of."""
-    if hasattr(x, "block_shape"):
-        return x.base.data_ptr(), x.base.dtype, *map(tuple, (x.shape, x.strides, x.block_shape)), x.padding
-    if isinstance(x, torch.Tensor):
-        return x.data_ptr()
-    return x.data if isinstance(x, LazyDict) else x
-
-
-def _address(x: object) -> object:
-    shown = _shown(x)
-    return shown[0] if isinstance(shown, tuple) and shown else shown
+def _flat(args: tuple) -> list:
+    """The arguments of a C launch in a row, with an address for a tensor; the metadata and the hooks of none."""
+    found = []
+    for x in args:
+        if isinstance(x, list | tuple):
+            found += _flat(x)
+        elif isinstance(x, torch.Tensor):
+            found.append(x.data_ptr())
+        else:
+            found.append(None if isinstance(x, LazyDict | HookChain) else x)
+    return found
