@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MAX_SIZE = 2**31 - 1 - 1024  # the last tile's indices, up to a block past the edge, must not overflow
 B_LAYOUTS = ("kn", "nk")  # how B (K, N) is stored: its rows one after another, or its columns
-EXACT_KINDS = ("integers", "one_hot")  # of inputs: any order of IEEE operations gives the oracle's bits
+EXACT_KINDS = ("integers", "one_hot", "k_tail")  # of inputs: any order of IEEE operations gives the oracle's bits
 WIDE = 1 << 30  # in place of the exponent of a row or column that parts cannot represent (`operands.split`)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import frexp
 
 import torch
 
@@ -14,6 +15,7 @@ from gemm_ref.call.validate import check_shapes
 from gemm_ref.compute import ELEMENTS, MATHS
 from gemm_ref.config import Config
 from gemm_ref.epilogue import EXACT, Extras, activate, apply, terms
+from gemm_ref.error_bounds import LikelySums, sums_exactly
 from gemm_ref.reference import Oracle
 
 GUARD = 4096  # elements before and after C that no kernel may touch
@@ -51,9 +53,11 @@ def check(
 
     The error of an element is bounded by `gemm_ref.compute.ComputeType`, in fp32 by K * eps * (|A| @ |B|): twice the
     worst case of IEEE arithmetic in any order of summation (Higham, Accuracy and Stability of Numerical Algorithms, 2nd
-    ed., section 3.5), so no sound kernel is rejected. The bound grows with K and then admits lower precision;
-    `exact=True`, for inputs with `ComputeType.is_exact`, requires the oracle's bits and does not. NaN and Inf fail
-    where the oracle has none. `config` adds the tile to the message; `oracle` reuses one that was computed before.
+    ed., section 3.5), so no sound kernel is rejected. That bound grows with K and then admits lower precision and a few
+    lost products. Three others do not. Without a c and a bias, integers whose sums need no rounding may differ by the
+    rounding to C's type alone, and sums of products of either sign by `error_bounds.LikelySums`, at about sqrt(K) in
+    place of K. `exact=True`, for inputs with `ComputeType.is_exact`, requires the oracle's bits. NaN and Inf fail where
+    the oracle has none. `config` adds the tile to the message; `oracle` reuses one that was computed before.
     `parts` are slices of K whose sums, and sums of some of them, are rounded to C's type before they are added.
     Raises ValueError for a c that is no tensor, for operands that are no matrices, for an unknown compute type, and for
     `exact` with an activation that rounds.
@@ -75,12 +79,20 @@ def check(
         allowed = torch.zeros_like(want)
         want = want.to(c.dtype).double()
     else:
-        allowed = oracle.on(c.device, "scale").mul(2 * mode.operand_eps + oracle.k * mode.sum_eps)
-        want, allowed = _finished(want, allowed, extras)
-        allowed = allowed + (underflow(oracle.k, c.dtype) + mode.result_eps * want.abs())
+        product, scale, rounded = want, oracle.on(c.device, "scale"), underflow(oracle.k, c.dtype)
         if mode.result_eps and parts:
             sums = [Oracle(a[:, part], b[part]).on(c.device, "product").abs() for part in parts]
-            allowed = allowed + (len(parts) - 1) * mode.result_eps * sum(sums, torch.zeros_like(want))
+            rounded = rounded + (len(parts) - 1) * mode.result_eps * sum(sums, torch.zeros_like(want))
+        is_product = extras.c is None and extras.bias is None
+        has_exact_sums = is_product and frexp(_factor(extras))[0] == 0.5 and sums_exactly(a, b, mode, scale)
+
+        def finish(lost: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            """C and its allowed error from what the sums may lose. Exact ones are rounded to a neighbour of theirs."""
+            want, allowed = _finished(product, lost, extras)
+            result = _below_ulp(want, mode.result_eps) if has_exact_sums else mode.result_eps * want.abs()
+            return want, allowed + (result + rounded)
+
+        want, allowed = finish(scale * (0.0 if has_exact_sums else 2 * mode.operand_eps + oracle.k * mode.sum_eps))
     got = c.double()
     error = (got - want).abs_()
     overflow = want.to(c.dtype).isinf()  # the true product is past the dtype's range: the same infinity is right
@@ -88,6 +100,14 @@ def check(
     right = same | (error <= allowed)
     if not bool(right.all()):
         raise WrongResult(_describe(c, want, error, allowed, ~right, config))
+    if not exact and is_product and not has_exact_sums:
+        likely = LikelySums(oracle, mode, c.device)
+        if likely.applies:
+            allowed_likely = finish(likely.allowed())[1]
+            unlikely = ~same & (error > allowed_likely)
+            if bool(unlikely.any()) and likely.holds_at(a, b, error.div(allowed_likely).mul(unlikely)):
+                text = _describe(c, want, error, allowed_likely, unlikely, config)
+                raise WrongResult(f"{text}; rounding alone loses this much in no sum of products of either sign")
     norm = want.norm()
     error.masked_fill_(same, 0.0)
     share = (error / allowed).nan_to_num_(nan=0.0).max().item() if error.numel() else 0.0
@@ -151,13 +171,21 @@ def _finished(product: torch.Tensor, allowed: torch.Tensor, extras: Extras) -> t
     if not extras.specified:
         return product, allowed
     added = terms(product, extras)
-    ones = torch.ones((), dtype=product.dtype, device=product.device)
-    factor = abs(terms(ones, Extras(*extras[:2], alpha=extras.alpha))[0])
     before = sum(added, torch.zeros_like(product))
-    allowed = allowed * factor + 4 * torch.finfo(torch.float32).eps * sum(x.abs() for x in added)
+    allowed = allowed * _factor(extras) + 4 * torch.finfo(torch.float32).eps * sum(x.abs() for x in added)
     if extras.activation is not None:
         allowed = _STEEPEST * allowed + _ACTIVATION_EPS.get(extras.activation, 0.0) * before.abs()
     return activate(before, extras.activation), allowed
+
+
+def _below_ulp(x: torch.Tensor, eps: float) -> torch.Tensor:
+    """Returns a little less than the distance of x's neighbours in the type of this eps."""
+    return torch.ldexp(torch.full_like(x, 0.49 * eps), torch.frexp(x).exponent)
+
+
+def _factor(extras: Extras) -> float:
+    """Returns by how much, in magnitude, the product is multiplied."""
+    return abs(float(terms(torch.ones((), dtype=torch.float64), Extras(*extras[:2], alpha=extras.alpha))[0]))
 
 
 def underflow(k: int, out_dtype: torch.dtype) -> float:

@@ -10,7 +10,7 @@ import torch
 
 from gemm_ref.compute import MATHS
 from gemm_ref.operands import as_layout, with_tma_rows
-from gemm_ref.problem import INPUT_KINDS, INTEGER_LIMIT, Problem, integers_are_exact
+from gemm_ref.problem import INPUT_KINDS, INTEGER_LIMIT, TAIL, Problem, integers_are_exact
 
 LINE = 128  # bytes of a cache line
 _CHUNK = 1 << 22  # elements that one random stream fills; part of the definition of the inputs
@@ -24,6 +24,8 @@ def make_inputs(
     kind: `normal` N(0, 1); `uniform` on [-1, 1); `integers` in [-4, 4], whose products sum exactly in fp32;
     `one_hot`: a row of A holds one full-precision number and zeros, so each element of C is a single product,
     rounded once: exact for IEEE fp32 at any K, and wrong in nearly every element for any lower precision;
+    `k_tail`: A is zero but in its last TAIL columns, and those and all of B are 1 or 2. All compute types hold the sums
+    exactly at any K, and a kernel that loses any of the last TAIL products makes every element of C too small;
     `zeros`, which check nothing and are for measuring power.
     Raises ValueError for another kind, and for integers whose sums could pass 2**24.
     """
@@ -41,6 +43,8 @@ def make_inputs(
         a, b = _one_hot(problem.m, problem.k, seed_a), _random((problem.k, problem.n), "normal", seed_b)
     else:
         a, b = _random((problem.m, problem.k), kind, seed_a), _random((problem.k, problem.n), kind, seed_b)
+    if kind == "k_tail":
+        a[:, : max(0, problem.k - TAIL)] = 0.0
     a, b = (torch.from_numpy(x).to(device=device, dtype=dtype) for x in (a, b))
     return a, as_layout(b, problem.b_layout)
 
@@ -68,6 +72,8 @@ def _random(shape: tuple[int, int], kind: str, seed: np.random.SeedSequence) -> 
             rng.random(out=view, dtype=np.float32)
             view *= 2
             view -= 1
+        elif kind == "k_tail":
+            view[:] = rng.integers(1, 3, view.size, dtype=np.int8)
         else:
             view[:] = rng.integers(-INTEGER_LIMIT, INTEGER_LIMIT, view.size, dtype=np.int8, endpoint=True)
 

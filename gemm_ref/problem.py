@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from gemm_ref.compute import MATHS
 
-INPUT_KINDS = ("normal", "uniform", "integers", "one_hot", "zeros")
+INPUT_KINDS = ("normal", "uniform", "integers", "one_hot", "k_tail", "zeros")
 INTEGER_LIMIT = 4  # integers are in [-4, 4]: sums of products stay exact in fp32 while K * 16 <= 2**24
+TAIL = 64  # last products of each sum that the kind `k_tail` tries; their sum is at most 256, which 8 bits hold
 
 
 @dataclass(frozen=True)

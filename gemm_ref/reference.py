@@ -21,7 +21,7 @@ def gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 class Oracle:
-    """A @ B and |A| @ |B| in float64, each computed once, when first asked for.
+    """A @ B, |A| @ |B| and the sums of squared products in float64, each computed once, when first asked for.
 
     |A| @ |B| is what the rounding errors of any order of summation are bounded by (Higham, Accuracy and
     Stability of Numerical Algorithms, 2nd ed., section 3.1).
@@ -35,7 +35,7 @@ class Oracle:
         self._placed: dict[tuple[str, torch.device], torch.Tensor] = {}
 
     def on(self, device: torch.device, name: str) -> torch.Tensor:
-        """`product` or `scale`, by name, on a device: put there once, since many kernels share an oracle.
+        """`product`, `scale` or `squares`, by name, on a device: put there once, since many kernels share an oracle.
 
         A GPU is given the CPU's result; only past 2**34 products does it compute its own, likewise in float64.
         """
@@ -55,10 +55,15 @@ class Oracle:
         """|A| @ |B|, (M, N) float64, on the CPU."""
         return self._product("scale", torch.device("cpu"))
 
+    @cached_property
+    def squares(self) -> torch.Tensor:
+        """The sum of the squares of each element's products, (M, N) float64, on the CPU."""
+        return self._product("squares", torch.device("cpu"))
+
     def _product(self, name: str, device: torch.device) -> torch.Tensor:
         def convert(x: torch.Tensor) -> torch.Tensor:
             x = x.to(device).double()
-            return x.abs() if name == "scale" else x
+            return x.abs() if name == "scale" else x.square() if name == "squares" else x
 
         b = convert(self.b)
         rows = max(1, _CHUNK_ELEMENTS // max(1, self.k))  # so that a 17 GB operand is never whole in float64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 
 import pytest
@@ -111,6 +112,113 @@ def test_sums_of_parts_may_be_rounded_before_they_are_added(k):
         gemm_ref.check(c, a, b, math="bf16")
     with pytest.raises(gemm_ref.WrongResult):
         gemm_ref.check(rounded[0], a, b, math="bf16", parts=parts)
+
+
+def without_tail(a, b, math, lost):
+    """The product without its last `lost` terms, otherwise rounded only once."""
+    k = a.shape[1] - lost
+    return (a[:, :k].double() @ b[:k].double()).to(gemm_ref.MATHS[math].out_dtype)
+
+
+@pytest.mark.parametrize("k", [100, 11528, 100_000])
+@pytest.mark.parametrize("math", gemm_ref.MATHS)
+def test_lost_products_at_the_end_of_k_are_found(math, k):
+    """By one probe at any K; up to 11528 also by normal inputs, but in fp8, whose sums are coarse."""
+    kinds = ["k_tail"] if k == 100_000 else ["k_tail", "normal"]
+    for kind in kinds:
+        a, b = make_inputs(Problem(12, 20, k, math), kind)
+        oracle = gemm_ref.Oracle(a, b)
+        check(without_tail(a, b, math, 0), a, b, math=math, oracle=oracle)
+        for lost in (1, 8, 64) if kind == "k_tail" else (8, 64) if math != "fp8" or k == 100 else ():
+            with pytest.raises(WrongResult):
+                check(without_tail(a, b, math, lost), a, b, math=math, oracle=oracle)
+
+
+@pytest.mark.parametrize(
+    ("math", "k", "change", "is_right"),
+    [
+        ("fp32", 30_000, 0, True),
+        ("fp32", 30_000, -1, False),  # the bound would allow 107
+        ("fp16", 11_528, 0, True),
+        ("fp16", 11_528, -8, False),  # fp16 holds 11528, so nothing is rounded
+        ("bf16", 11_528, -8, True),  # the neighbours of 11528 in bf16 are 11520
+        ("bf16", 11_528, 56, True),  # and 11584
+        ("bf16", 11_528, -72, False),
+        ("fp8", 30_000, -128, True),  # past 2**13, where its tensor cores may round
+    ],
+)
+def test_integers_are_compared_exactly(math, k, change, is_right):
+    """Wherever no sum needs rounding, also without `exact`."""
+    a, b = (torch.ones(shape).to(gemm_ref.MATHS[math].dtype) for shape in ((2, k), (k, 3)))
+    c = torch.full((2, 3), float(k + change)).to(gemm_ref.MATHS[math].out_dtype)
+    with contextlib.nullcontext() if is_right else pytest.raises(WrongResult, match="6 of 6 elements"):
+        check(c, a, b, math=math)
+
+
+@pytest.mark.parametrize(
+    ("values", "math", "extras"),
+    [
+        ((1.0, 1.5), "fp32", Extras(alpha=2 / 3)),  # alpha may be rounded in each product,
+        ((1.0, 1.0), "fp32", Extras(bias=torch.full((1,), 0.1))),  # and the sums begin with the bias
+        ((1.1, 1.0), "fp32", Extras()),  # no integers
+        ((4097.0, 1.0), "tf32", Extras()),  # 13 bits, of which tf32 keeps 11
+        ((4097.0, 2.0), "fp32", Extras()),  # sums past 2**24
+    ],
+)
+def test_integers_that_a_kernel_may_round_are_not(values, math, extras):
+    a, b = torch.full((1, 3000), values[0]), torch.full((3000, 1), values[1])
+    exact = apply(a.double() @ b.double(), extras)
+    assert check((exact * (1 + 1e-5)).float(), a, b, math=math, extras=extras).bound_share > 0
+
+
+def structured(k):
+    """Inputs whose signs are not random, so that partial sums grow large though some whole sums are small."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn((3, k), generator=generator), torch.randn((k, 3), generator=generator)
+    ramp = torch.arange(k)
+    halves = torch.where(ramp < k // 2, 1.0, -1.0)
+    return {
+        "random": (a, b),
+        "positive": (a.abs(), b.abs()),
+        "equal": (torch.full_like(a, 0.1), torch.full_like(b, 0.7)),
+        "halves": (a.abs() * halves, b.abs()),
+        "alternating": (a.abs() * (1 - 2 * (ramp % 2)), b.abs()),
+        "blocks": (a.abs() * (1 - 2 * (ramp // 64 % 2)), b.abs()),
+        "gram": (a, (a * halves).T.contiguous()),
+        "waves": (torch.sin(ramp * 6.28 / k).expand(3, k).contiguous(), b.abs()),
+        "sorted": (a.sort(1).values, torch.full_like(b, 0.3)),
+        "one-sided": (torch.where(a < 0, 1.0003, -1.0), torch.full_like(b, 1 + 2**-11)),
+    }
+
+
+def to_tf32(x):
+    return (x.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+@pytest.mark.parametrize("math", ["fp32", "tf32", "bf16"])
+def test_structured_inputs_are_never_accused(math):
+    """Of a kernel whose additions all lose the most that a sound one may, in one direction; it cuts to tf32."""
+    mode = gemm_ref.MATHS[math]
+    for name, operands in structured(8192).items():
+        a, b = (x.to(mode.dtype) for x in operands)
+        left, right = (to_tf32(x) if math == "tf32" else x for x in (a, b))
+        products = left.double()[:, :, None] * right.double()
+        for stride in (1, 2, 32, 128):  # sums of every so many-th product, which are then added
+            partial = products.view(3, -1, stride, 3).cumsum(1)
+            whole = partial[:, -1].cumsum(1)
+            lost = (partial.abs().sum((1, 2)) + whole.abs().sum(1)) * mode.sum_eps / 2
+            lost *= not (name == "one-sided" and math == "bf16")  # integers, which lose nothing
+            c = (whole[:, -1] + lost).to(mode.out_dtype)
+            assert check(c, a, b, math=math).bound_share <= 1, (name, stride)
+
+
+def test_sums_of_either_sign_may_lose_little():
+    """A twentieth of the worst case, in one element: more than any order of such a sum loses."""
+    a, b = make_inputs(Problem(32, 32, 65_536))
+    c = right(a, b)
+    c[3, 5] += 65_536 * 2**-23 * (a[3].abs() @ b[:, 5].abs()) / 10
+    with pytest.raises(WrongResult, match=r"1 of 1024 elements .* at C\[3, 5\].* in no sum of products of either sign"):
+        check(c, a, b)
 
 
 def test_overflow_to_infinity_is_right():
