@@ -27,11 +27,12 @@ from experiments.bench import eligibility, floor, provenance, rounds, timers
 from experiments.bench.kernel_names import kernel_names
 from experiments.bench.rounds import RoundPlan
 from experiments.bench.telemetry import Conditions, Telemetry, summarize
-from experiments.bench.verify import CheckResult, Inputs, failure, load, refusal, report, verify
+from experiments.bench.verify import CheckResult, Inputs, failure, load, refusal, report, tail_probe, verify
 from experiments.progress import Bars
 from experiments.records import stats
 from experiments.records.contenders import Contender, Gemm
-from experiments.records.rows import COLD, SKIPPED, Row, TimedRow
+from experiments.records.rows import COLD, FAIL, SKIPPED, Row, TimedRow
+from gemm_ref.baselines import BASELINES
 from gemm_ref.epilogue import Extras
 
 CPU_PLAN = RoundPlan(min_rounds=3, min_slow_rounds=3, max_rounds=10, precision=0.02, per_contender_s=0.7, total_s=5.0)
@@ -95,6 +96,7 @@ class Entry(abc.ABC):
 
 
 AnyEntry = TypeVar("AnyEntry", bound=Entry)
+AnyProduct = TypeVar("AnyProduct", bound="Product")
 
 
 class EntryRef:
@@ -133,6 +135,7 @@ class MeasuringLoop:
             else:
                 yield from report(entry.row(**result.columns), result)
             self.bars.done()
+        tail_probe.cache_clear()  # its operands would take room of the timed ones
         return passed
 
     def time(
@@ -219,7 +222,7 @@ class Setting:
 
 
 class Product(Entry):
-    """A contender's product: checked with each of the inputs, and timed with the last of them."""
+    """A contender's product: checked with each of the inputs and the probe of K's tail, and timed with the last."""
 
     reference = EntryRef()  # what its speed is given as a share of
 
@@ -229,6 +232,7 @@ class Product(Entry):
         self.extras = Extras()
         self.device = contender.home
         self.accuracy = gemm_ref.Accuracy(0.0, 0.0)
+        self.is_wrong = False  # set by a check
 
     def __str__(self) -> str:
         return str(self.contender)
@@ -249,9 +253,11 @@ class Product(Entry):
         self.fn, result = self.load()
         if result := result or self.refusal():
             return result
-        for inputs in self.inputs:
+        probes = [] if self.extras.specified else [tail_probe(self.problem, self.device)]
+        for inputs in [*probes, *self.inputs]:
             result = self.verify(self.fn, inputs)
             if not result.accuracy:
+                self.is_wrong = result.status == FAIL
                 return result
             self.accuracy = result.accuracy
         return result or CheckResult()
@@ -293,7 +299,22 @@ class Product(Entry):
 
     def ratios(self, times_us: Mapping[Any, np.ndarray]) -> dict[str, Any]:
         """The columns that compare it with others in the same rounds."""
-        return share_of_cublas(times_us[self], times_us[self.reference]) if self.reference in times_us else {}
+        if self.reference not in times_us:
+            return {}
+        name = self.reference.contender.stage
+        detail = {} if self.reference.contender.is_reference else {"detail": f"a share of {name}, as cuBLAS is wrong"}
+        return detail | share_of_cublas(times_us[self], times_us[self.reference])
+
+
+def select_reference(entries: Sequence[AnyProduct], passed: Sequence[AnyProduct]) -> AnyProduct | None:
+    """Returns what speeds are a share of: cuBLAS, or, where its product is wrong, the next right baseline of the GPU.
+
+    None where cuBLAS takes no part or was not checked, and where no baseline is right.
+    """
+    references = [each for each in entries if each.contender.is_reference]
+    if any(each.is_wrong for each in references):
+        references = [each for each in entries if each.contender.stage in BASELINES and each.device == "cuda"]
+    return next((each for each in references if each in passed), None)
 
 
 def rotate(inputs: Inputs, mode: str = "") -> timers.Rotation:
@@ -349,7 +370,7 @@ class Bench:
             "cpu": MeasuringLoop(on_cpu, self._bars),
         }
         passed = yield from loops["cuda"].check(entries, f"{problem}: checking")
-        reference = next((each for each in passed if each.contender.is_reference), None)
+        reference = select_reference(entries, passed)
         for home, title in (("cuda", f"timing, {self.setting.mode}"), ("cpu", "timing on the CPU")):
             if here := [each for each in passed if each.contender.home == home]:
                 self._prepare(here, home, reference)

@@ -16,6 +16,7 @@ from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED, Row
 from experiments.records.store import short
 from gemm_ref import ptx
 from gemm_ref.epilogue import Extras
+from gemm_ref.problem import TAIL
 
 AnyRow = TypeVar("AnyRow", bound=Row)
 _NO_EXTRAS = Extras()
@@ -65,7 +66,8 @@ class Inputs:
     @classmethod
     def make(cls, problem: gemm_ref.Problem, kind: str, device: str = "cpu") -> Inputs:
         a, b = gemm_ref.make_inputs(problem, kind, device=device)
-        return cls(problem, kind, a, b, gemm_ref.Oracle(a, b))
+        first = max(0, problem.k - TAIL) if kind == "k_tail" else 0  # of the columns of A that are not zero
+        return cls(problem, kind, a, b, gemm_ref.Oracle(a[:, first:], b[first:]))
 
     @property
     def is_exact(self) -> bool:
@@ -78,6 +80,15 @@ class Inputs:
     def negated(self, a: torch.Tensor, b: torch.Tensor) -> Inputs:
         """The inputs with -A, which `a` holds."""
         return replace(self, a=a, b=b, oracle=_NegatedOracle(self.oracle))
+
+
+@functools.lru_cache(maxsize=1)
+def tail_probe(problem: gemm_ref.Problem, device: str) -> Inputs:
+    """Inputs that show a kernel which loses any of the last products of each sum, at any K; shared by all contenders.
+
+    One-hot rows rarely have their number there, and normal inputs miss few lost products of many.
+    """
+    return Inputs.make(problem, "k_tail", device)
 
 
 class _NegatedOracle(gemm_ref.Oracle):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.console import Console
 from experiments.bench import eligibility, floor, measure
 from experiments.bench.measure import Bench, Setting
 from experiments.bench.rounds import MIN_USEFUL_ROUNDS, RoundPlan
-from experiments.bench.verify import CheckResult, DeviceLost
+from experiments.bench.verify import CheckResult, DeviceLost, Inputs
 from experiments.progress import Bars
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
@@ -64,6 +65,10 @@ def early_from(call, error=None):
     return fn
 
 
+def without_last_products(a, b, out):
+    return torch.mm(a[:, :-1], b[:-1], out=out)
+
+
 def in_fewer_bits(a, b, out):
     return out.copy_(a.bfloat16().float() @ b.bfloat16().float())
 
@@ -86,9 +91,10 @@ def time_all(monkeypatch):
     [
         (by_address, "right until it was timed, then, with -A in the place of A"),
         (in_place, ""),
-        (lambda: early_from(4), "-A"),
-        (lambda: early_from(1), "normal"),  # the second check
+        (lambda: early_from(5), "-A"),
+        (lambda: early_from(2), "normal"),  # the third check
         (lambda: in_fewer_bits, "one_hot"),
+        (lambda: without_last_products, "k_tail"),
     ],
 )
 def test_what_does_not_work_in_each_call_has_no_time(time_all, plant, said):
@@ -98,14 +104,14 @@ def test_what_does_not_work_in_each_call_has_no_time(time_all, plant, said):
 
 
 def test_what_breaks_off_while_it_is_timed_is_an_error_and_the_others_are_timed(time_all):
-    broken, fair = time_all(early_from(3, RuntimeError("it broke off")), honest)
+    broken, fair = time_all(early_from(4, RuntimeError("it broke off")), honest)
     assert (broken.status, broken.median_us) == (ERROR, None) and "broke off" in broken.detail
     assert (fair.status, fair.repeats) == (PASS, 3)
 
 
 @pytest.mark.parametrize("finished", [MIN_USEFUL_ROUNDS, MIN_USEFUL_ROUNDS - 1])
 def test_interruption_hands_over_the_finished_rounds(time_all, monkeypatch, finished):
-    found = time_all(early_from(2 + finished, KeyboardInterrupt()))  # after two checks
+    found = time_all(early_from(3 + finished, KeyboardInterrupt()))  # after three checks
     monkeypatch.setattr(RoundPlan, "exactly", lambda count: RoundPlan(max_rounds=9, precision=0.0))
     if finished == MIN_USEFUL_ROUNDS:
         assert next(found).repeats == finished
@@ -120,6 +126,29 @@ def test_after_a_gpu_was_lost_nothing_is_timed(time_all, monkeypatch):
     assert (row := next(found)).status == ERROR and row.detail == "illegal access"
     with pytest.raises(DeviceLost, match="the GPU is unusable"):
         next(found)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reference"), [((), "cublas"), (("cublas",), "cublaslt_best"), (("cublas", "cublaslt_best"), None)]
+)
+def test_where_cublas_is_wrong_shares_are_of_the_next_right_baseline(wrong, reference):
+    """A rung is no baseline, a library of the CPU is not beside it, and the control is cuBLAS."""
+    names = ("numpy_blas", "s01_naive", "cublaslt_best", "cublas")
+    pool = [next(each for each in contenders() if each.stage == name and each.math == "fp32") for name in names]
+    pool.append(eligibility.control_of(pool[-1]))
+    inputs = [Inputs.make(PROBLEM, "normal")]
+    entries = [measure.Product(Setting("squares", "cuda"), each, inputs) for each in pool]
+    for entry in entries:
+        entry.is_wrong = entry.contender.stage in wrong
+    passed = [entry for entry in entries if not entry.is_wrong]
+    found = measure.select_reference(entries, passed)
+    assert (found and found.contender.stage) == reference
+    times_us = {entry: np.array([2.0, 2.0, 2.0]) for entry in passed}
+    entries[1].reference = found
+    detail = "a share of cublaslt_best, as cuBLAS is wrong" if reference == "cublaslt_best" else ""
+    row = entries[1].row(**entries[1].ratios(times_us))
+    assert (row.detail, row.vs_cublas) == (detail, 1.0 if reference else None)
+    assert measure.select_reference(entries[:2], entries[:2]) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn])
