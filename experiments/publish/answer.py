@@ -68,12 +68,12 @@ class Answer:
     def _mode(self, math: str, layout: str, is_layout_named: bool) -> Mode:
         rows = self.at_size(math, layout)
         size = int(rows["m"].iloc[0])
-        reference, cutlass = (rows[rows["backend"] == backend] for backend in ("cublas", "cutlass"))
+        cutlass = rows[rows["backend"] == "cutlass"]
         return Mode(
             math=math,
             best=Answered.of(math, frames.rungs(rows)).best,
             size=f"{size}{Controls(rows).mark(m=size, math=math)}",
-            cublas_tflops=float(reference["tflops"].iloc[0]) if len(reference) else float("nan"),
+            cublas_tflops=frames.cublas_tflops(rows),
             layout=layout,
             is_layout_named=is_layout_named,
             cutlass=format_percent(shares.max()) if len(shares := cutlass["vs_cublas"].dropna()) else "",
@@ -138,6 +138,11 @@ class Answer:
     def excluded(self) -> int:
         """At how many tf32 problems cuBLAS computed in fp32."""
         return self._classified.excluded
+
+    @property
+    def wrong_baselines(self) -> int:
+        """How many rows are of a baseline whose product is wrong."""
+        return self._classified.wrong_baselines
 
     @property
     def first_screen(self) -> list[str]:

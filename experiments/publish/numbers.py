@@ -13,8 +13,9 @@ from experiments.records.stats import Ratio, geometric_mean
 
 
 def format_number(value: float) -> str:
-    """Three significant digits without an exponent: TFLOP/s, seconds, factors."""
-    return f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}"
+    """Three significant digits without an exponent: TFLOP/s, seconds, factors; a dash for NaN."""
+    text = f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}"
+    return "–" if math.isnan(value) else text
 
 
 def format_precise(value: float) -> str:
@@ -27,8 +28,8 @@ def format_precise(value: float) -> str:
 
 
 def format_fixed(value: float, places: int = 0) -> str:
-    """A number with a fixed count of decimals, for columns and ranges that are compared digit by digit."""
-    return f"{value:.{places}f}"
+    """A number with a fixed count of decimals, for columns that are compared digit by digit; a dash for NaN."""
+    return "–" if math.isnan(value) else f"{value:.{places}f}"
 
 
 def format_percent(share: float, places: int | None = None) -> str:

@@ -74,6 +74,11 @@ def cubes(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[(frame["m"] == frame["n"]) & (frame["n"] == frame["k"])]
 
 
+def cublas_tflops(rows: pd.DataFrame) -> float:
+    """Returns the speed of cuBLAS in the rows of one problem; NaN where it has no time, since it is wrong."""
+    return float(next(iter(rows.loc[rows["backend"] == "cublas", "tflops"]), float("nan")))
+
+
 def largest_cube(frame: pd.DataFrame) -> pd.DataFrame:
     """Returns the timed fp32 rows of the largest cube up to LARGEST, the size of the tables; empty without one."""
     found = cubes(timed(frame))

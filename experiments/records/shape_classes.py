@@ -16,6 +16,7 @@ import pandas as pd
 import gemm_ref
 from experiments.records import frames, store
 from experiments.records.controls import Controls
+from experiments.records.rows import FAIL
 
 SQUARES, LAYERS, FEW_ROWS, UNALIGNED = "squares", "layers", "few_rows", "unaligned"
 CLASSES = (SQUARES, LAYERS, FEW_ROWS, UNALIGNED)
@@ -76,6 +77,7 @@ class ClassifiedProblems(NamedTuple):
 
     problems: list[Problems]
     excluded: int  # problems at which cuBLAS computed in IEEE fp32 although TF32 was allowed
+    wrong_baselines: int  # rows of baselines that were not timed, or whose time was rejected, since they are wrong
 
 
 def read(folder: Path) -> ClassifiedProblems:
@@ -90,7 +92,8 @@ def read(folder: Path) -> ClassifiedProblems:
         problems += _classes(timed, math, runs)
         for rows in map(_controlled, timed):
             excluded.update(_sizes(rows[has_other_arithmetic(rows)]))
-    return ClassifiedProblems(problems, len(excluded))
+    wrong = sum(int(((frame["dialect"] == "") & (frame["status"] == FAIL)).sum()) for frame in studied)
+    return ClassifiedProblems(problems, len(excluded), wrong)
 
 
 def _classes(studied: Sequence[pd.DataFrame], math: str, runs: Mapping[str, dict]) -> Iterator[Problems]:

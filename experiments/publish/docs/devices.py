@@ -73,7 +73,7 @@ class Card:
             str(gpu["multiprocessors"]),
             str(gpu["max_sm_clock_mhz"]),
             format_number(self.roofs.read) if self.roofs else "–",
-            format_number(fp32[fp32["backend"] == "cublas"].iloc[0].tflops),
+            format_number(frames.cublas_tflops(fp32)),
             f"`{best.stage[:3]}` in {dialect_title(best.dialect)}: {format_percent(best.vs_cublas)}",
         ]
 

@@ -111,7 +111,7 @@ class Findings:
 
     def cublas_tflops(self) -> float:
         """The speed of cuBLAS at SIZE."""
-        return self._ladder[self._ladder["backend"] == "cublas"].iloc[0].tflops
+        return frames.cublas_tflops(self._ladder)
 
     def mark(self, size: int) -> str:
         """The mark of a square size whose control failed, in the comparison rung by rung or over sizes."""

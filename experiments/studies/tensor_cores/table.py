@@ -74,8 +74,8 @@ def _overview(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
         if not own.empty:
             shares = {row.math: format_percent(row.vs_cublas) for row in own.itertuples()}
             lines.append([baseline.title, baseline.idea, *(shares.get(math, "–") for math in maths)])
-    reference = frame[frame["backend"] == "cublas"].set_index("math")["tflops"]
-    lines.append(["cuBLAS", "TFLOP/s", *(format_number(reference[math]) for math in maths)])
+    speeds = [frames.cublas_tflops(frame[frame["math"] == math]) for math in maths]
+    lines.append(["cuBLAS", "TFLOP/s", *map(format_number, speeds)])
     said = (
         f"% of cuBLAS in the same rounds at M = N = K = {size}, CUDA / Triton / Gluon; {LAYOUT_WORDS['kn']}, except "
         f"in fp8, where cuBLAS supports only {LAYOUT_WORDS['nk']}."

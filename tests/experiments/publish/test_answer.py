@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.publish import reach
+from experiments.publish import blocks, reach
 from experiments.publish.answer import LANGUAGES, Answer
 from experiments.publish.reach import Reach
 from experiments.records import shape_classes, store
 from experiments.records.stats import FASTER, SAME, SLOWER, UNSURE, Ratio
-from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
+from tests.experiments.fixtures import ENVIRONMENT, changed, ladder_rows
 
 
 def save(folder, shares, study="ladder", sizes=((4096, 4096, 4096),), environment=(), **columns):
@@ -116,6 +116,27 @@ def test_tf32_that_cublas_computes_in_fp32_is_in_no_mean():
     assert set(other["math"]) == {"tf32"} and (other["m"].min() == 1 or other["n"].min() == 1)
     judged = shape_classes.with_classes(frame[(frame["math"] == "tf32") & frame["median_us"].notna()])
     assert not shape_classes.has_other_arithmetic(judged).any()
+
+
+def test_wrong_baselines_are_counted(tmp_path):
+    """cuBLAS at problems of which the rungs have shares of another library: it has no time, and they are in means."""
+
+    def spoil(frame):
+        wrong = frame.index[(frame["stage"] == "cublas") & (frame["math"] == frame["math"].iloc[-1])]
+        frame.loc[wrong, "status"] = "fail"
+        frame.loc[wrong, [name for name in frame if name in ("median_us", "tflops") or "vs_cublas" in name]] = ""
+
+    def spoil_one(frame):
+        row = frame.index[frame["stage"] == "cublas"][:1]
+        frame.loc[row, ["status", "median_us", "tflops", "vs_cublas"]] = ["fail", "", "", ""]
+
+    answer, published = Answer(changed(tmp_path, shapes=spoil_one)), Answer()
+    assert published.wrong_baselines == 0 and answer.wrong_baselines == 1
+    assert answer.tabulate().to_markdown() == published.tabulate().to_markdown()
+    assert "(no rows so far)" in published.sentences()[-1] and "(1 row so far)" in answer.sentences()[-1]
+    changed(tmp_path, ladder=spoil, tensor_cores=spoil)
+    assert "cuBLAS takes – µs" in blocks.block("deep", tmp_path)
+    assert "| – |" in blocks.block("tensor_cores", tmp_path).splitlines()[-3]
 
 
 def test_without_cuda_nothing_is_recommended(tmp_path):
