@@ -15,8 +15,7 @@ from gemm_ref.call.validate import check_shapes
 from gemm_ref.compute import ELEMENTS, MATHS
 from gemm_ref.config import Config
 from gemm_ref.epilogue import EXACT, Extras, activate, apply, terms
-from gemm_ref.error_bounds import LikelySums, sums_exactly
-from gemm_ref.reference import Oracle
+from gemm_ref.reference import LikelySums, Oracle, sums_exactly
 
 GUARD = 4096  # elements before and after C that no kernel may touch
 # A NaN with this payload marks an element that was never written: arithmetic returns the canonical NaN instead.
@@ -55,7 +54,7 @@ def check(
     worst case of IEEE arithmetic in any order of summation (Higham, Accuracy and Stability of Numerical Algorithms, 2nd
     ed., section 3.5), so no sound kernel is rejected. That bound grows with K and then admits lower precision and a few
     lost products. Three others do not. Without a c and a bias, integers whose sums need no rounding may differ by the
-    rounding to C's type alone, and sums of products of either sign by `error_bounds.LikelySums`, at about sqrt(K) in
+    rounding to C's type alone, and sums of products of either sign by `reference.LikelySums`, at about sqrt(K) in
     place of K. `exact=True`, for inputs with `ComputeType.is_exact`, requires the oracle's bits. NaN and Inf fail where
     the oracle has none. `config` adds the tile to the message; `oracle` reuses one that was computed before.
     `parts` are slices of K whose sums, and sums of some of them, are rounded to C's type before they are added.
