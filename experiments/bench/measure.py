@@ -332,7 +332,7 @@ def share_of_cublas(times_us: np.ndarray, reference_us: np.ndarray) -> dict[str,
 
 def negate_in_place(x: torch.Tensor) -> None:
     """Flips the sign bit of each element, fp8 included."""
-    bits = x.view({1: torch.int8, 2: torch.int16, 4: torch.int32}[x.itemsize])
+    bits = x.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.itemsize])
     bits.bitwise_xor_(torch.iinfo(bits.dtype).min)
 
 

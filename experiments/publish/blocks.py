@@ -31,7 +31,16 @@ def _blocks_of(page: str) -> tuple[str, ...]:
     return (*blocks, *(stage.id for stage in gemm_ref.STAGES.values() if docs_page(stage) == page))
 
 
-_STUDIED = ("ladder.md", "compilers.md", "clock.md", "memory.md", "scaling.md", "rounding.md", "emulation.md")
+_STUDIED = (
+    "ladder.md",
+    "compilers.md",
+    "clock.md",
+    "memory.md",
+    "scaling.md",
+    "rounding.md",
+    "emulation.md",
+    "invariance.md",
+)
 DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "README.md": (*readme.IN["en"], *_blocks_of("README.md")),
     ROOT / "README.zh-CN.md": (*readme.IN["zh"], *_blocks_of("README.zh-CN.md")),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gemm_ref.call import Launcher, Plan
 
 Gemm = Callable[..., "torch.Tensor"]  # fn(a, b, out=None) -> C
+BATCH_INVARIANT = "batch_invariant"  # the variant of `batch_invariant`
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,11 @@ def contenders() -> list[Contender]:
 def with_blocks(tile: gemm_ref.Implementation, blocks: int) -> Contender:
     """Returns a contender with one of a rung's tiles, which is launched with `blocks` blocks for any shape."""
     return _rung(tile, f"{tile.variant} x{blocks}", functools.partial(_gemm_with_blocks, tile, blocks))
+
+
+def batch_invariant(rung: Contender) -> Contender:
+    """Returns the contender whose results have the same bits in a row for any number of rows."""
+    return replace(rung, variant=BATCH_INVARIANT, load=lambda: functools.partial(rung.load(), batch_invariant=True))
 
 
 def _rung(item: gemm_ref.Implementation, variant: str, load: Callable[[], Gemm]) -> Contender:

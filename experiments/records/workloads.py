@@ -76,6 +76,9 @@ HOST = (64, 256)  # the kernel is done sooner than its call
 TENSOR_CORES = {DEFAULT: (4096,), FULL: (2048, 4096, 8192)}
 # A square, where all forms are timed; a larger one; a layer's three products in training and in decoding
 EPILOGUES = (cube(4096), cube(8192), (2048, 11008, 4096), (512, 4096, 14336), (16, 4096, 4096))
+# Layers, N and K: a square, Llama 3's queries, keys and values, its gate and up, and its down; and their rows
+INVARIANCE = ((4096, 4096), (6144, 4096), (28672, 4096), (4096, 14336))
+INVARIANCE_ROWS = {DEFAULT: (1, 16, 128, 1024, 4096), FULL: tuple(2**n for n in range(13))}
 ENERGY = {DEFAULT: (8192,), FULL: (LARGEST, 8192)}  # long enough calls to hold a GPU at its power cap
 
 # From where the links count most to where hardly; on a CPU, what two ranks divide unevenly.
@@ -195,6 +198,11 @@ def shapes(preset: str, math: str) -> list[tuple[int, int, int]]:
     """
     named = [shape.sizes for shape in named_shapes()][:: 1 if preset == FULL else 4]
     return list(dict.fromkeys(named + (map_sizes(preset) if math == "fp32" else [])))
+
+
+def invariance(preset: str) -> list[tuple[int, int, int]]:
+    """Returns the sizes of `invariance`: each layer at each number of rows."""
+    return [(m, n, k) for n, k in INVARIANCE for m in INVARIANCE_ROWS[preset]]
 
 
 def map_sizes(preset: str) -> list[tuple[int, int, int]]:
