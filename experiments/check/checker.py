@@ -15,8 +15,9 @@ from experiments.check.cuda.compile import UNDEFINED_VALUE
 from experiments.check.cuda.kernel import CudaKernel
 from experiments.check.faults import Fault, FaultKind
 from experiments.check.messages import Limit, Message, Note, Unchecked, Why, message
-from experiments.check.report import Outcome, Report, Run
+from experiments.check.report import Outcome, Report, Run, Word
 from experiments.check.subject import Launches, Subject, Trial, attempt, read_source
+from experiments.records.request import UsageError
 from gemm_ref import MATHS, Problem, ptx
 
 MAX_SECONDS = 12.0  # of a core's time; then no more sizes are searched for reasons
@@ -51,11 +52,22 @@ class Checker:
     def run(self) -> Report:
         """Raises CannotCheck where the reference GPU lacks what the kernel needs, at all sizes."""
         self._run()
+        self._require_evidence()
         self.report.assumed = self.subject.assumed
         self.report.notes = self.subject.notes + self.report.notes
         if self._gpu:
-            predict.predict(self.subject, self.report, self._gpu, self._quote)
+            predict.predict(self.subject.on_whole_gpu, self.report, self._gpu, self._quote)
         return self.report
+
+    def _require_evidence(self) -> None:
+        """Raises UsageError where all that is wrong may be due to a guess: one that is never right at whole tiles."""
+        rows, columns = self.subject.tile
+        is_right = any(run.right and run.m >= rows and run.n >= columns for run in self.report.decisive)
+        if self.subject.guess and self.report.word is Word.FAULTY and not is_right:
+            raise UsageError(
+                f"not judged: the launch is a guess, {self.subject.how}, and with it the result is wrong at all sizes: "
+                f"pass {self.subject.guess}"
+            )
 
     def _run(self) -> None:
         problems = self._specified or self._choose_sizes()
@@ -220,6 +232,12 @@ class Checker:
         wrong = [trial for trial in wrong if trial.kind == "integers"]
         if not wrong:
             return whole.problem
+        if by_order := next((trial for trial in wrong if trial.is_by_order), None):
+            self._add_reasons(None if by_order.fault else message(Why.ORDER_OF_BLOCKS))
+            return None if whole.fault else whole.problem
+        if reason := diagnose.several_tiles(self.subject, wrong[0]):
+            self._add_reasons(reason)
+            return None if whole.fault else whole.problem
         before = len(self.report.why)
         if self.subject.scalars:
             whole = self._explain_scales(whole)

@@ -47,7 +47,7 @@ def check(path: Path, options: Options, request: Request, gpu: str = "") -> Repo
     if request.device == "cuda":
         from experiments.check import ranking
 
-        ranking.rank(checker.subject, report, request.problems)
+        ranking.rank(checker.subject.on_whole_gpu, report, request.problems)
     return report
 
 

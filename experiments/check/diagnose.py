@@ -11,7 +11,7 @@ import torch
 
 import gemm_ref
 from experiments.check.messages import Message, Why, message
-from experiments.check.subject import PLAIN, Subject, Trial, attempt
+from experiments.check.subject import FEW_MULTIPROCESSORS, PLAIN, Subject, Trial, attempt
 from gemm_ref import ptx
 from gemm_ref.epilogue import Extras
 from gemm_ref.ptx.detect.finding import MISSED, UNWRITTEN
@@ -41,6 +41,14 @@ def explain(subject: Subject, trial: Trial) -> Message | None:
         return None
     hypotheses = (_nothing_written, _part_of_k, _other_product, _multiple, _sum_not_zeroed, _moved, _pattern)
     return next(filter(None, (hypothesis(subject, trial) for hypothesis in hypotheses)), None)
+
+
+def several_tiles(subject: Subject, trial: Trial) -> Message | None:
+    """Returns the reason of a persistent kernel that is right with a block for each tile alone."""
+    whole = subject.on_whole_gpu
+    if whole is subject or not attempt(whole, trial.problem).right:
+        return None
+    return message(Why.SEVERAL_TILES, multiprocessors=FEW_MULTIPROCESSORS)
 
 
 def _exchanged_grid(subject: Subject, trial: Trial) -> Message | None:

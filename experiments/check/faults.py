@@ -14,7 +14,7 @@ import torch
 import gemm_ref
 from experiments.check.cuda.kernel import CudaKernel
 from experiments.check.messages import Limit, Message, message
-from experiments.check.subject import InstructionLimit, Trial
+from experiments.check.subject import RACE_OF_LAUNCHES, InstructionLimit, Trial
 from experiments.records.request import UsageError
 from gemm_ref import ptx
 from gemm_ref.ptx.detect import finding as detected
@@ -59,6 +59,7 @@ _KINDS = (
     ("is not at a multiple", FaultKind.MISALIGNED),
     ("still running", FaultKind.ENDLESS_LOOP),
     ("refuses this launch", FaultKind.LAUNCH_REFUSED),
+    (RACE_OF_LAUNCHES, FaultKind.RACE),
     ("executes this with its whole warp", FaultKind.PARTIAL_WARP),
     ("is no lane of the mask", FaultKind.LANE_OUTSIDE_MASK),
     ("waits for other lanes of its warp", FaultKind.LANES_WAIT),
@@ -213,7 +214,7 @@ def find_overflows(subject: CudaKernel) -> list[Message]:
 def _accesses(subject: CudaKernel, problem: gemm_ref.Problem) -> list[tuple[ptx.Access, str, np.ndarray]]:
     dtype = gemm_ref.MATHS[subject.math].dtype
     sizes = {"A": problem.m * problem.k, "B": problem.k * problem.n} | dict.fromkeys("CD", problem.m * problem.n)
-    held = {
+    held: dict[str | int, torch.Tensor] = {
         role: torch.zeros(max(size, _ALLOCATED) if size <= _ROWS * _SHORT else _ALLOCATED, dtype=dtype)
         for role, size in (sizes | {"BIAS": problem.n}).items()
     }

@@ -11,10 +11,16 @@ class Note(StrEnum):
     """A decision that was taken for the user."""
 
     SCALARS_VARY = "{names} drawn anew for each size"
-    CONSTANT_REDUCED = "{name} is a constant of the source: it is {value} here, which takes less time"
+    CONSTANT_REDUCED = (
+        "{name} is a constant of the source: it is {value} here, a multiple of the same tiles, which takes less time"
+    )
     ONE_SIZE = "it takes one size, {size}, so it is checked for square matrices only"
     SIZE_FIXED = "{axis} is {size}, from the source or -D"
     ONE_ROW = "neither it nor its grid depends on M, so it is checked for one row: M is 1"
+    ONE_COLUMN = (
+        "neither it nor its grid depends on N: it multiplies A (M, K) by a vector of K elements (GEMV), and N is 1"
+    )
+    C_ZEROED = "{function} fills C with zeros before it launches"
     LAUNCH_RECORDED = "launched as by {function} ({place}){assumed}{options}"
     LAUNCH_FROM_INDICES = "the {what} guessed from how the source computes a thread's element"
     LAUNCH_TRIED = "no host code launches it: {launch} is guessed, since it stores whole tiles of C"
@@ -107,6 +113,15 @@ class Why(StrEnum):
         "of C once"
     )
     MULTIPLIED = "C is {factor:.4g} times the product: is a sum counted {factor:.4g} times?"
+    ORDER_OF_BLOCKS = (
+        "a race of blocks: several write the same elements of C, and what is left depends on which is the last. Give "
+        "each element to one block, or let all add to a C of zeros with atomics"
+    )
+    SEVERAL_TILES = (
+        "it is right with as many blocks as tiles of C, and wrong with more tiles than blocks, here on a GPU with "
+        "{multiprocessors} multiprocessors: a block leaves something of one tile for its next, such as a sum that is "
+        "not set to zero again"
+    )
     SCALARS_IGNORED = "it is right for {plain}, and not for another {wrong}: C must become {formula}"
     SQUARE_ONLY = (
         "it is right for square matrices only: M, N and K are mixed up somewhere, as a row's length. A row of A has K "

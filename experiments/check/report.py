@@ -278,7 +278,8 @@ class Report:
         fitting = [run for run in self.verdicts if self.fits(run) and not run.refused]
         faulty = {size for fault in self.faults for size in fault.sizes or [run.problem for run in fitting]}
         clean = all(run.right and run.problem not in faulty for run in fitting)
-        return Word.PARTIAL if (self.needs or self.equal) and fitting and clean else Word.FAULTY
+        has_form = self.equal != "MNK" and (self.needs or self.equal)  # who takes three sizes means any three
+        return Word.PARTIAL if has_form and fitting and clean else Word.FAULTY
 
     def fits(self, run: Run | Problem) -> bool:
         """Whether a run's sizes are multiples of what they must be, large enough, and equal where they must."""

@@ -20,13 +20,15 @@ from gemm_ref import ptx
 from gemm_ref.epilogue import Extras
 from gemm_ref.inputs import aligned
 from gemm_ref.problem import INTEGER_LIMIT
-from gemm_ref.ptx.detect.finding import EARLY, MIXED, RACE, SKIPPED
+from gemm_ref.ptx.detect.finding import EARLY, MIXED, RACE, SKIPPED, TWICE
 
 # The reference GPU cannot run the kernel, which is no fault of the kernel.
 UNSUPPORTED = (ptx.Unsupported, ptx.ParseError)
 SCALES = (-3.0, -2.0, 2.0, 3.0)  # sums stay exact in half precision as well
 MAX_INSTRUCTIONS = 300_000  # of a batch of blocks: some hundred times what these sizes take a sound kernel
 _PER_PRODUCT = 16  # instructions
+FEW_MULTIPROCESSORS = 4  # of the GPU that host code sees, so that blocks of persistent kernels have several tiles each
+RACE_OF_LAUNCHES = "a race of launches"  # how the fault of two that overlap begins
 _NO_INPUTS = ("survey", "assumed", "settings", "intended_math")  # attributes of a subject that no run depends on
 _ONES = ("ones", "a_ones", "b_ones")  # kinds of inputs in which all elements of a matrix are equal
 _INTEGERS = (*_ONES, "positive")  # kinds of integers; sums of positive ones exceed what fp16 holds exactly
@@ -107,6 +109,16 @@ class Subject(ABC):
     def notes(self) -> list[Message]:
         """All notes, those that only arise when the kernel is compiled included."""
         return list(self.settings)
+
+    @property
+    def guess(self) -> str:
+        """The options that specify what was inferred by trying, and so may be why results are wrong; empty if none."""
+        return ""
+
+    @property
+    def on_whole_gpu(self) -> Subject:
+        """The kernel as launched on a GPU with all its multiprocessors, where host code asks for their number."""
+        return self
 
     @property
     def warnings(self) -> list[tuple[str, int, str]]:
@@ -226,7 +238,13 @@ class Trial:
     @property
     def unordered(self) -> bool:
         """Whether threads are not synchronised, which neither sizes nor layouts explain."""
-        return any(finding.kind in (RACE, EARLY, SKIPPED, MIXED) for finding in self.findings)
+        return self.is_by_order or any(finding.kind in (RACE, EARLY, SKIPPED, MIXED) for finding in self.findings)
+
+    @property
+    def is_by_order(self) -> bool:
+        """Whether C depends on the order of launches, or of two statements of different blocks, that nothing orders."""
+        twice = [each for each in self.findings if each.kind == TWICE and each.line != each.other_line]
+        return RACE_OF_LAUNCHES in self.fault or bool(self.wrong and twice)
 
     @property
     def endless(self) -> bool:

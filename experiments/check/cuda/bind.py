@@ -131,6 +131,14 @@ class KernelFile:
         element = self._element(aliases)
         dtypes = self._dtypes(roles, template, element)
         passed, fixed, is_square, notes = self._sizes(roles, template, names)
+        zeroed = bool(recorded and recorded.has_zeroed_c(dtypes["C"].itemsize))
+        if recorded and zeroed:
+            notes.append(message(Note.C_ZEROED, function=recorded.call.function.name))
+        guesses = (
+            ("--template", bool(template) and not (options.template or recorded)),
+            ("--args", not recorded and not options.args and any(role.isdigit() for role in roles)),
+            ("--grid, --block and --args", bool(recorded and recorded.call.assumed)),
+        )
         kernel = CudaKernel(
             path=self._kernel_path,
             name=signature.name,
@@ -141,6 +149,7 @@ class KernelFile:
             is_integer=not all(dtype.is_floating_point for dtype in dtypes.values()),
             unsigned=dtypes["A"] == torch.uint8 or element in parameters.UNSIGNED,
             plain=Scales(beta=1.0) if {"C", "D"} <= {*roles} and "BETA" not in roles else PLAIN,
+            zeroed=zeroed,
             scalars=tuple(role for role in (*parameters.SCALARS, "BIAS") if role in roles),
             settings=tuple(notes),
             past=[],
@@ -149,7 +158,7 @@ class KernelFile:
             unit=unit,
             roles=roles,
             template=template,
-            template_is_guessed=bool(template) and not (options.template or recorded),
+            guessed=tuple(option for option, is_guessed in guesses if is_guessed),
             dtypes=dtypes,
             storage=parameters.parse_layout(options.layout),
             recording=recorded,

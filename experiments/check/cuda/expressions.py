@@ -123,9 +123,11 @@ def fit(values: Mapping[Problem, int], axis: int) -> str | None:
 
 
 def fit_one_size(value: int, size: int, name: str, step: int) -> str | None:
-    """Returns the expression of one size for `value`: cdiv by `step`, or by the roundest whole number if that is 0."""
+    """Returns the expression of one size for `value`: divided by `step`, or by the roundest number if that is 0."""
     if value == 1 and size > _LARGEST_TILE:
         return None
+    if step and size // step == value != cdiv(size, step):
+        return f"{name} / {step}"
     tiles = (tile for tile in _ROUNDEST_FIRST if cdiv(size, tile) == value and step in (0, tile))
     tile = next(tiles, 0)
     return f"cdiv({name}, {tile})" if tile else None

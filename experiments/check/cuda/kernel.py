@@ -19,6 +19,7 @@ from experiments.check.cuda.host_code.recorder import RecordedLaunch
 from experiments.check.cuda.host_code.recording import Recording, instance
 from experiments.check.cuda.launch import LaunchRule, Template
 from experiments.check.cuda.parameters import HOST, MATRICES, MIN_SIZE, POINTERS, SIZES, StorageOrder
+from experiments.check.cuda.streams import Streams
 from experiments.check.cuda.syntax import Parameter, Signature
 from experiments.check.messages import Message
 from experiments.check.subject import PLAIN, Scales, Subject, bias_vector
@@ -64,11 +65,11 @@ class CudaKernel(Subject):
     unit: Unit
     roles: tuple[str, ...]  # of the parameters
     template: Template
-    template_is_guessed: bool
     dtypes: Mapping[str, torch.dtype]  # of the matrices, by role
     storage: StorageOrder
     recording: Recording | None = None
     launch: LaunchRule = LaunchRule()
+    guessed: tuple[str, ...] = ()  # the options that specify what was inferred, beside the launch
     has_free_grid: bool = False  # nothing specifies which size each axis of the grid is made of
 
     def changed(self, **attributes: object) -> CudaKernel:
@@ -107,6 +108,19 @@ class CudaKernel(Subject):
         numbers = [f"{p.name} = {role}" for p, role in self._bound if role.isdigit() and p.type != "bool"]
         return [text for text in numbers if text in assumed or int(text.split()[-1]) >= MIN_SIZE]
 
+    @property
+    def guess(self) -> str:
+        parts = bool(self.recording and self.recording.first.more and not self.launch.recorded)
+        launch = ("--grid and --block",) if self.has_free_grid or parts else ()
+        return ", ".join(dict.fromkeys((*launch, *self.guessed)))
+
+    @functools.cached_property
+    def on_whole_gpu(self) -> CudaKernel:
+        whole = self.recording and self.launch.recorded and self.recording.on_whole_gpu
+        if not whole or whole is self.recording:
+            return self
+        return self.changed(recording=whole, launch=whole.rule(self.roles, self.launch.names))
+
     def describe_entry(self, entry: str) -> str:
         return self.name  # C++ names it with its arguments and its template's
 
@@ -126,14 +140,44 @@ class CudaKernel(Subject):
 
     def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
         problem = gemm_ref.Problem(a.shape[0], b.shape[1], a.shape[1], self.math)
-        pointers = self._pointers(a, b, c, scales)
+        pointers, renamed = self._pointers(a, b, c, scales), self.storage.rename_sizes(problem)
+        more = self.recording.at(renamed).more if self.recording and self.launch.recorded else ()
+        launch, result = self.launch.at(renamed), "D" if "D" in self.roles else "C"
         try:
-            self.start(problem, self.launch.at(self.storage.rename_sizes(problem)), pointers, scales)
+            if not more:
+                self.start(problem, launch, pointers, scales)
+                return
+            with ptx.watched(streams := Streams()):
+                self.start(problem, replace(launch, partly=("C",)), pointers, scales)
+                for number, record in enumerate(more, 2):
+                    self._start_next(record, number, pointers, scales)
+            streams.require_order([frozenset(), *(record.after for record in more)], pointers[result])
         finally:
-            self.storage.load(pointers["D" if "D" in self.roles else "C"], c)
+            self.storage.load(pointers[result], c)
 
-    def _pointers(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> dict[str, torch.Tensor]:
-        found = {name: self.storage.store(name, x, self.dtypes[name]) for name, x in (("A", a), ("B", b), ("C", c))}
+    def _start_next(
+        self, record: RecordedLaunch, number: int, pointers: dict[str | int, torch.Tensor], scales: Scales
+    ) -> None:
+        """Runs a further launch, whose C is no longer what it was before the first."""
+        assert self.recording
+        kernel = self.unit.recorded(record.entry, self.recording.program.ptx, self.recording.compiler_output)
+        known = {"ALPHA": scales.alpha, "BETA": scales.beta}
+        values = [
+            recorder.narrow(known[role], kind, self.dtypes["A"])
+            if role in known
+            else recorder.value(raw, kind, pointers, record)
+            for role, raw, (_, kind) in zip(self.roles, record.arguments, kernel.entry.parameters, strict=True)
+        ]
+        place = f"C of launch {number}"
+        names = [place if role == "C" else role if role in POINTERS else "" for role in self.roles]
+        ptx.run(kernel, replace(record.launch, partly=(place,)), values, names=names)
+
+    def _pointers(
+        self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales
+    ) -> dict[str | int, torch.Tensor]:
+        found: dict[str | int, torch.Tensor] = {
+            name: self.storage.store(name, x, self.dtypes[name]) for name, x in (("A", a), ("B", b), ("C", c))
+        }
         if "D" in self.roles:
             found["D"] = torch.full_like(found["C"], torch.nan if found["C"].is_floating_point() else -1)
         if "BIAS" in self.roles:
@@ -144,10 +188,13 @@ class CudaKernel(Subject):
         self,
         problem: gemm_ref.Problem,
         launch: gemm_ref.Launch,
-        pointers: Mapping[str, torch.Tensor],
+        pointers: dict[str | int, torch.Tensor],
         scales: Scales = PLAIN,
     ) -> None:
-        """Runs the kernel on the reference GPU; the tensors, by role, need not have the problem's sizes."""
+        """Runs the kernel on the reference GPU; the tensors, by role, need not have the problem's sizes.
+
+        Buffers that the host code allocates are added to them.
+        """
         kernel = self._loaded(problem)
         values = []
         for index, (role, (_, kind)) in enumerate(zip(self.roles, kernel.entry.parameters, strict=True)):
@@ -161,7 +208,7 @@ class CudaKernel(Subject):
         renamed = {"C": "the C that beta multiplies", "D": "C"} if "D" in self.roles else {}
         ptx.run(kernel, launch, values, names=[renamed.get(x, x) if x in POINTERS else "" for x in self.roles])
 
-    def _value(self, role: str, problem: gemm_ref.Problem, pointers: Mapping[str, torch.Tensor], scales: Scales):
+    def _value(self, role: str, problem: gemm_ref.Problem, pointers: Mapping[str | int, torch.Tensor], scales: Scales):
         known = {**pointers, "ALPHA": scales.alpha, "BETA": scales.beta, "NULL": 0}
         if role in known:
             return known[role]
@@ -175,7 +222,7 @@ class CudaKernel(Subject):
 
     def _loaded(self, problem: gemm_ref.Problem) -> ptx.DecodedKernel:
         if not self.recording:
-            guessed = self.template if self.template_is_guessed else ()
+            guessed = self.template if "--template" in self.guessed else ()
             return self.unit.instance(self._template_arguments(problem), guessed)
         entry = self._recorded(problem).entry
         return self.unit.recorded(entry, self.recording.program.ptx, self.recording.compiler_output)

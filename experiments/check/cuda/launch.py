@@ -19,6 +19,7 @@ from experiments.check.cuda.expressions import definitions, evaluate
 from experiments.check.cuda.parameters import SIZES, role_of
 from experiments.check.cuda.syntax import Parameter, Signature, split
 from experiments.records.request import UsageError
+from gemm_ref import ptx
 from gemm_ref.rung import MAX_GRID
 
 MAX_STATIC_BYTES = 48 << 10  # of shared memory, which a kernel is given where nothing says how many it takes
@@ -38,20 +39,32 @@ class LaunchRule:
     shared: str = "0"  # bytes of dynamic shared memory
     names: tuple[tuple[str, int], ...] = ()
     recorded: Callable[[gemm_ref.Problem], gemm_ref.Launch] | None = field(default=None, repr=False)
+    host_function: tuple[str, str] | None = None  # file:line and name of what launches; None for --grid and --block
 
     def at(self, problem: gemm_ref.Problem) -> gemm_ref.Launch:
-        """The launch at these sizes. Raises UsageError where a GPU would refuse it."""
+        """The launch at these sizes.
+
+        Raises LaunchFault where a GPU refuses the launch of the host code, UsageError where it would that of options.
+        """
         if self.recorded:
-            return self.recorded(problem)
-        names = dict(self.names) | {"M": problem.m, "N": problem.n, "K": problem.k}
-        grid, block = (as_axes(evaluate(text, names) for text in texts) for texts in (self.grid, self.block))
-        launch = gemm_ref.Launch(grid, block, evaluate(self.shared, names))
-        if min(block) < 1 or launch.threads > MAX_THREADS:
-            raise UsageError(f"--block {','.join(self.block)} is {block}: a block has 1 to {MAX_THREADS} threads")
-        if any(not 0 <= size <= limit for size, limit in zip(grid, MAX_GRID, strict=True)):
-            raise UsageError(f"--grid {','.join(self.grid)} is {grid} at {problem}: a grid has 1 to {MAX_GRID} blocks")
-        if launch.shared_bytes < 0:
-            raise UsageError(f"--shared {self.shared} is {launch.shared_bytes} bytes at {problem}")
+            launch = self.recorded(problem)
+        else:
+            names = dict(self.names) | {"M": problem.m, "N": problem.n, "K": problem.k}
+            grid, block = (as_axes(evaluate(text, names) for text in texts) for texts in (self.grid, self.block))
+            launch = gemm_ref.Launch(grid, block, evaluate(self.shared, names))
+        has_threads = min(launch.block) >= 1 and launch.threads <= MAX_THREADS
+        has_blocks = all(0 <= size <= limit for size, limit in zip(launch.grid, MAX_GRID, strict=True))
+        checks = (
+            (has_threads, "block", self.block, f"{launch.block}: a block has 1 to {MAX_THREADS} threads"),
+            (has_blocks, "grid", self.grid, f"{launch.grid} at {problem}: a grid has 1 to {MAX_GRID} blocks"),
+            (launch.shared_bytes >= 0, "shared", (self.shared,), f"{launch.shared_bytes} bytes at {problem}"),
+        )
+        for is_possible, option, texts, why in checks:
+            if not is_possible and self.host_function:
+                place, function = self.host_function
+                raise ptx.LaunchFault(f"{place}: a GPU refuses this launch: the {option} of {function} is {why}")
+            if not is_possible:
+                raise UsageError(f"--{option} {','.join(texts)} is {why}")
         return launch
 
     @property
@@ -80,7 +93,10 @@ class LaunchRule:
         if self.recorded and (not self.has_expressions or set("MNK") & set("".join(self.block))):
             return UNKNOWN_TILE
         rule = self.as_expressions()
-        return rule._step("m"), rule._step("n")
+        try:
+            return rule._step("m"), rule._step("n")
+        except ptx.LaunchFault:  # which the first run reports
+            return UNKNOWN_TILE
 
     def _step(self, axis: str) -> int:
         """By how much a size grows from one more block to the next."""

@@ -149,13 +149,14 @@ SOURCES: tuple[Callable[[KernelFile], Iterator[CudaKernel]], ...] = (
 
 def _launched(file: KernelFile, rule: LaunchRule, *notes: Message) -> CudaKernel:
     """The kernel with a launch; one row is multiplied where nothing depends on M."""
-    if not rule.recorded:
+    if not rule.host_function:
         rule.at(gemm_ref.Problem(1, 1, 1))  # an expression without a value is refused now
     kernel = file.bound.kernel
     kernel = replace(kernel, launch=rule, settings=(*kernel.settings, *notes))
-    grid_has_m = any(axis == "?" or "M" in re.findall(r"\w+", axis) for axis in rule.grid)
-    if not ("M" in file.bound.passed_sizes or "m" in kernel.fixed or kernel.square or grid_has_m):
-        kernel = replace(kernel, fixed={**kernel.fixed, "m": 1}).with_note(Note.ONE_ROW)
+    for axis, note in (("M", Note.ONE_ROW), ("N", Note.ONE_COLUMN)):
+        in_grid = any(text == "?" or axis in re.findall(r"\w+", text) for text in rule.grid)
+        if not (axis in file.bound.passed_sizes or axis.lower() in kernel.fixed or kernel.square or in_grid):
+            kernel = replace(kernel, fixed={**kernel.fixed, axis.lower(): 1}).with_note(note)
     return replace(kernel, tile=rule.tile())
 
 

@@ -10,7 +10,7 @@ import torch
 
 import gemm_ref
 from experiments.check.cuda.expressions import evaluate
-from experiments.check.cuda.syntax import Parameter, Signature, split
+from experiments.check.cuda.syntax import Parameter, Signature, split, without_comments
 from experiments.records.request import UsageError
 
 MATRICES, SIZES, LEADING, SCALARS = ("A", "B", "C"), ("M", "N", "K"), ("LDA", "LDB", "LDC", "LDD"), ("ALPHA", "BETA")
@@ -46,8 +46,12 @@ _AXIS = re.compile(
 )
 _SQUARE_SIZE = re.compile(r"^(?:n|(?:mat|matrix|n)?_?(?:size|dim|width|side|length|len|order))$", re.I)
 
+# Of a product with a vector: A x = y, with A of rows x columns, which may be called M x N.
+_VECTOR_NAME = re.compile(r"^(?:d|dev|h)?_?(?:x|v|vec|vector)(?:_?in)?$", re.I)
 _LARGE = 256  # a fixed size above this is reduced
-_REDUCED = {"M": 256, "N": 128, "K": 192}  # replaces a larger one
+_REDUCED = {"M": 256, "N": 128, "K": 192}  # replaces a larger one, if both are multiples of the usual tiles
+_TILES = (2, 4, 8, 16, 32, 64)
+_MAX_TILE = 128  # of the numbers in a source that may be sides of tiles
 MIN_SIZE = 64  # of the matrices, as a constant of the file; smaller constants are sizes of tiles
 _ROW = re.compile(r"^(?:row_?)?(?:stride|pitch|ld|leading_?dim\w*)$", re.I)
 
@@ -97,6 +101,11 @@ def roles_by_name(parameters: Sequence[Parameter]) -> list[str]:
         found[numbers[0]] = found[numbers[0]] or "N" * is_square_size(parameters[numbers[0]].name)
     if len(numbers) == 2 and is_square_size(parameters[numbers[0]].name) and _ROW.match(parameters[numbers[1]].name):
         found[numbers[0]] = found[numbers[1]] = "N"  # the side of square matrices, and the length of their rows
+    if any(role == "B" and _VECTOR_NAME.match(p.name) for p, role in zip(parameters, found, strict=True)):
+        for index in numbers:
+            side = re.match(r"(?:n|num)?_?(?:(rows?|height)|cols?|columns?|width)_?$", parameters[index].name, re.I)
+            role = "M" if side and side[1] else "K"
+            found[index] = role if role not in found and (side or found[index] == "N") else found[index]
     left = [index for index in numbers if not found[index]]
     sizes = [size for size in SIZES if size not in found]
     if len(numbers) == len(SIZES) and len(left) == len(sizes) != 2:  # one follows from the others
@@ -118,6 +127,7 @@ def size_constants(axes: Collection[str], constants: Mapping[str, int]) -> dict[
 def reduced_constants(signature: Signature, constants: Mapping[str, int], source: str) -> dict[str, int]:
     """Returns smaller values for constants that are sizes, or factors of these, and would take minutes."""
     passed = {*roles_by_name(signature.parameters), *(parameter.name for parameter in signature.template)}
+    source = without_comments(source)
     found, named = {}, size_constants([axis for axis in SIZES if axis not in passed], constants)
     for axis, name in named.items():
         axis = axis if len(named) > 1 else "M"  # a single one may be all three
@@ -130,8 +140,18 @@ def reduced_constants(signature: Signature, constants: Mapping[str, int], source
             wanted = 1 << (_REDUCED[axis] - 1).bit_length()
             found[most] = max(1, constants[most] * wanted // constants[name])
         else:
-            found[name] = _REDUCED[axis]
+            found[name] = _reduced(constants[name], _REDUCED[axis], source)
     return found
+
+
+def _reduced(size: int, base: int, source: str) -> int:
+    """Returns a smaller size that is a multiple of the same tiles, the usual ones and all numbers of the source."""
+    if all(size % tile == 0 for tile in _TILES):
+        return base
+    numbers = {int(number) for number in re.findall(r"\b\d{1,3}\b", source)}
+    tiles = {*_TILES, *(number for number in numbers if 1 < number <= _MAX_TILE)}
+    alike = (each for each in range(_REDUCED["N"], size) if all((each % t == 0) == (size % t == 0) for t in tiles))
+    return next((each for each in alike if each >= base // 2), size)
 
 
 def is_square_size(name: str) -> bool:
@@ -167,6 +187,12 @@ def assign_roles(
         rest = [HOST if recorded_by_size else _common_value(parameter) for parameter in signature.parameters]
         meant = tuple(role or other for role, other in zip(meant, rest, strict=True))
         unknown = [name for name, role in zip(names, meant, strict=True) if not role]
+        maps = [p.name for p in signature.parameters if p.name in unknown and "CUtensorMap" in p.type]
+        if maps:
+            raise UsageError(
+                f"{' and '.join(maps)} of {signature.name} are tensor maps, and no file of the project that can be run "
+                "here makes them and launches it, so nothing says what they describe"
+            )
         if unknown:
             known = ",".join(role or "?" for role in meant)
             raise UsageError(

@@ -215,7 +215,7 @@ def _argument_calls(
     for flag in ("false", "true") if "bool" in kinds else ("",):
         arguments, all_assumed = list(known), list(assumed)
         for index, (parameter, kind) in enumerate(zip(parameters, kinds, strict=True)):
-            if not arguments[index]:
+            if not arguments[index] and "CUtensorMap" not in kind:
                 choice = _required_number(function.body, kernel, parameter.name)
                 arguments[index], value = (f"({kind}){choice}", choice) if choice else _common(parameter, kind, flag)
                 all_assumed += [f"{parameter.name} = {value}"] if value else []
@@ -306,6 +306,8 @@ def _tensor_shape(rows: str, columns: str) -> str:
 
 def _argument(kind: str, role: str, element: str, structs: Mapping[str, tuple[Parameter, ...]]) -> str:
     """The argument in C++; empty where nothing determines it."""
+    if "CUtensorMap" in kind:  # which a caller makes
+        return ""
     if kind in structs:
         return _struct(kind, role, element, structs)
     if kind == "dim3" and role in MATRICES:  # as NVIDIA's samples have it: the width comes first

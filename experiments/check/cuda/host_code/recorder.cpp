@@ -1,11 +1,12 @@
 // The CUDA runtime as far as host code needs it up to its launches, which are written down and not carried out.
 //
 // `program OUT SIZES FLAGS CALL M N K ALPHA BETA` runs checked_start(CALL), which the text behind the user's file defines.
-// OUT gets a line for each allocation, copy and launch; SIZES has a line for each kernel that is looked for, of its name
-// and the bytes of its parameters. A launch of one of these ends the program where FLAGS begin with 1; where 1 is the
-// second of them, the GPU is small. A, B, C and D lie at 1 to 4 << 40, what is allocated after them: everything is
-// memory of the host, so copies are copies, of a large matrix up to kCopied. The C++ library is not used: its headers
-// take most of the time to compile.
+// OUT gets a line for each allocation, memset, copy, launch and synchronisation; SIZES has a line for each kernel that is
+// looked for, of its name and the bytes of its parameters. Once one of these has been launched, the program ends where it
+// launches with the same arguments again or reads its results; where FLAGS begin with 1, also where it synchronises, and
+// with 0, never. Where 1 is the second of FLAGS, the GPU is small; behind the third is its number of multiprocessors. A,
+// B, C and D lie at 1 to 4 << 40, what is allocated after them: everything is memory of the host, so copies are copies,
+// of a large matrix up to kCopied. The C++ library is not used: its headers take most of the time to compile.
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -22,10 +23,13 @@ constexpr size_t kSpacing = size_t(1) << 40, kLargest = size_t(1) << 35;
 constexpr size_t kCopied = size_t(1) << 26;  // bytes: launches do not depend on what follows, and it may be gigabytes
 constexpr int kFirstFree = 8, kLastFree = 120;
 constexpr unsigned kSeconds = 8;
+constexpr size_t kMaxLaunches = 32, kFewBytes = 4096;
 
 FILE* out;
-bool stops, small;
-int next_place = kFirstFree;
+char stops;
+bool small, is_written[kLastFree + 1];
+int next_place = kFirstFree, multiprocessors;
+size_t next_handle = 8;  // of streams and events, behind those that CUDA itself names
 double numbers[6];  // M, N, K, alpha, beta, whether a main goes on where it would end with an error
 const char* sizes = "";
 
@@ -77,28 +81,72 @@ void* allocate(size_t bytes) {
     return made;
 }
 
-cudaError_t copy(void* target, const void* source, size_t bytes) {
+List<char*> launched;  // the arguments of each launch
+
+// Ends the program if it has launched the kernel; where it only synchronises, if FLAGS say so.
+void end(char least) {
+    if (launched.count && stops != '0' && stops <= least) fflush(out), _exit(0);
+}
+
+// Whether nothing says what is at an address: what a caller passes, or what was allocated and not written.
+bool is_unknown(const void* source) {
+    const size_t place = reinterpret_cast<size_t>(source) / kSpacing;
+    return !source || (place && place < size_t(next_place) && !is_written[place]);
+}
+
+void write(const void* target) {
+    const size_t place = reinterpret_cast<size_t>(target) / kSpacing;
+    if (place <= kLastFree) is_written[place] = true;
+}
+
+cudaError_t copy(void* target, const void* source, size_t bytes, cudaMemcpyKind kind) {
+    if (kind == cudaMemcpyDeviceToHost) {
+        end('2');
+        if (bytes <= kFewBytes && is_unknown(source)) fprintf(out, "unknown %zu\n", bytes);
+    }
+    write(target);
     fprintf(out, "copy %zu %zu %zu\n", reinterpret_cast<size_t>(target), reinterpret_cast<size_t>(source), bytes);
     if (target && source)  // a vector that no file filled has no place
         memmove(target, source, bytes < kCopied ? bytes : kCopied);
     return cudaSuccess;
 }
 
-cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared, dim3 cluster) {
-    const char *name = name_of(function), *bytes = parameters_of(name);
+cudaError_t set(void* target, int value, size_t bytes) {
+    write(target);
+    fprintf(out, "set %zu %d %zu\n", reinterpret_cast<size_t>(target), value & 255, bytes);
+    if (target) memset(target, value, bytes < kCopied ? bytes : kCopied);
+    return cudaSuccess;
+}
+
+void synchronise(const char* what, const void* stream, const void* event) {
+    fprintf(out, "%s %zu %zu\n", what, reinterpret_cast<size_t>(stream), reinterpret_cast<size_t>(event));
+}
+
+template <class T>
+cudaError_t new_handle(T* made) {
+    return *made = reinterpret_cast<T>(next_handle++), cudaSuccess;
+}
+
+cudaError_t launch(const void* f, dim3 grid, dim3 block, void** arguments, size_t shared, void* stream, dim3 cluster) {
+    const char *name = name_of(f), *bytes = parameters_of(name);
     if (!bytes) return cudaSuccess;
     if (!block.x || !block.y || !block.z) return cudaErrorInvalidConfiguration;  // of a struct that only a caller fills
-    fprintf(out, "launch %s %u %u %u %u %u %u %zu %u %u %u", name, grid.x, grid.y, grid.z, block.x, block.y,
-            block.z, shared, cluster.x, cluster.y, cluster.z);
-    char* next;
+    char *text, *next;
+    size_t length;
+    FILE* made = open_memstream(&text, &length);
     for (size_t index = 0; const long size = *bytes == '\n' ? 0 : strtol(bytes, &next, 10); ++index, bytes = next) {
-        fputc(' ', out);
+        fputc(' ', made);
         for (long at = 0; at < size; ++at)
-            fprintf(out, "%02x", static_cast<const unsigned char*>(arguments[index])[at]);
+            fprintf(made, "%02x", static_cast<const unsigned char*>(arguments[index])[at]);
     }
-    fputc('\n', out);
+    fclose(made);
+    for (size_t index = 0; index < launched.count; ++index)
+        if (!strcmp(launched.items[index], text)) end('2');
+    launched.append(text);
+    fprintf(out, "launch %s %u %u %u %u %u %u %zu %u %u %u %zu%s\n", name, grid.x, grid.y, grid.z, block.x, block.y,
+            block.z, shared, cluster.x, cluster.y, cluster.z, reinterpret_cast<size_t>(stream), text);
     fflush(out);
-    if (stops) _exit(0);
+    if (launched.count >= kMaxLaunches) end('2');
     return cudaSuccess;
 }
 
@@ -122,7 +170,11 @@ static_assert(sizeof(Encoded) <= sizeof(CUtensorMap));
 
 void checked_start(int which);  // behind the user's file
 double checked_number(int which) { return numbers[which]; }
-extern "C" void* checked_allocate(size_t bytes) { return allocate(bytes); }
+extern "C" void* checked_allocate(size_t bytes) {  // of a caller, who may have cleared it
+    void* made = allocate(bytes);
+    fprintf(out, "set %zu 0 %zu\n", reinterpret_cast<size_t>(made), bytes);
+    return made;
+}
 // Words for a main, or for what it reads: M, N, K are numbers.
 static List<char*> words_of(const char* text) {
     List<char*> found{};
@@ -148,7 +200,7 @@ extern "C" char** checked_words(const char* text, const char* input) {
 int main(int, char** argv) {
     out = fopen(argv[1], "w");
     sizes = argv[2];
-    stops = argv[3][0] == '1', small = argv[3][1] == '1';
+    stops = argv[3][0], small = argv[3][1] == '1', multiprocessors = atoi(argv[3] + 3);
     for (int index = 0; index < 5; ++index) numbers[index] = atof(argv[5 + index]);
     numbers[5] = argv[3][2] == '1';
     for (int place = 1; place <= 4; ++place) map_at(place, kLargest);
@@ -184,11 +236,11 @@ cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
     *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(function));
     return cudaSuccess;
 }
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t) {
-    return launch(kernel, grid, block, arguments, shared, dim3(1, 1, 1));
+cudaError_t __cudaLaunchKernel(cudaKernel_t f, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t on) {
+    return launch(f, grid, block, arguments, shared, on, dim3(1, 1, 1));
 }
-cudaError_t cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t) {
-    return launch(f, grid, block, arguments, shared, dim3(1, 1, 1));
+cudaError_t cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t on) {
+    return launch(f, grid, block, arguments, shared, on, dim3(1, 1, 1));
 }
 cudaError_t cudaLaunchCooperativeKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t)
     __attribute__((alias("cudaLaunchKernel")));
@@ -199,7 +251,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* f,
             const auto& dims = config->attrs[index].val.clusterDim;
             cluster = dim3(dims.x, dims.y, dims.z);
         }
-    return launch(f, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, cluster);
+    return launch(f, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, config->stream, cluster);
 }
 
 cudaError_t cudaMalloc(void** at, size_t bytes) { return *at = allocate(bytes), cudaSuccess; }
@@ -211,17 +263,45 @@ cudaError_t cudaMallocPitch(void** at, size_t* pitch, size_t width, size_t heigh
 }
 cudaError_t cudaMallocHost(void** at, size_t bytes) { return *at = calloc(bytes + 256, 1), cudaSuccess; }
 cudaError_t cudaHostAlloc(void** at, size_t bytes, unsigned) { return *at = calloc(bytes + 256, 1), cudaSuccess; }
-cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) { return copy(to, from, bytes); }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
-    return copy(to, from, bytes);
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+    synchronise("wait", nullptr, nullptr);
+    return copy(to, from, bytes, kind);
 }
-cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
+    return copy(to, from, bytes, kind);
+}
+cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind) {
     for (size_t row = 0; row < height; ++row)
-        copy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width);
+        copy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width, kind);
     return cudaSuccess;
 }
-cudaError_t cudaMemset(void* at, int value, size_t bytes) { return memset(at, value, bytes), cudaSuccess; }
-cudaError_t cudaMemsetAsync(void* at, int value, size_t bytes, cudaStream_t) { return memset(at, value, bytes), cudaSuccess; }
+cudaError_t cudaMemset(void* at, int value, size_t bytes) { return set(at, value, bytes); }
+cudaError_t cudaMemsetAsync(void* at, int value, size_t bytes, cudaStream_t) { return set(at, value, bytes); }
+
+cudaError_t cudaStreamCreate(cudaStream_t* made) { return new_handle(made); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* made, unsigned flags) {
+    new_handle(made);
+    if (flags == cudaStreamNonBlocking) synchronise("nonblocking", *made, nullptr);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* made, unsigned flags, int) {
+    return cudaStreamCreateWithFlags(made, flags);
+}
+cudaError_t cudaEventCreate(cudaEvent_t* made) { return new_handle(made); }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned) { return new_handle(made); }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    return synchronise("record", stream, event), cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    return synchronise("await", stream, event), cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    return end('1'), synchronise("join", stream, nullptr), cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    return end('1'), synchronise("join", nullptr, event), cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() { return end('1'), synchronise("wait", nullptr, nullptr), cudaSuccess; }
 
 cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
 cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
@@ -229,7 +309,7 @@ cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* found, int) {
     memset(found, 0, sizeof *found);
     strcpy(found->name, "NVIDIA H100");
-    found->major = 9, found->minor = 0, found->multiProcessorCount = 132, found->warpSize = 32;
+    found->major = 9, found->minor = 0, found->multiProcessorCount = multiprocessors, found->warpSize = 32;
     found->totalGlobalMem = size_t(80) << 30, found->sharedMemPerBlock = 48 << 10;
     found->sharedMemPerBlockOptin = 227 << 10, found->sharedMemPerMultiprocessor = 228 << 10;
     if (small) found->sharedMemPerBlockOptin = found->sharedMemPerMultiprocessor = 48 << 10;
@@ -263,7 +343,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int, size_t, unsigned) {
     return *blocks = 1, cudaSuccess;
 }
-cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) { return *ms = 1, cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) { return end('2'), *ms = 1, cudaSuccess; }
 const char* cudaGetErrorString(cudaError_t) { return "no error"; }
 const char* cudaGetErrorName(cudaError_t) { return "cudaSuccess"; }
 

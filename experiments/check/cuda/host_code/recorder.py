@@ -24,6 +24,8 @@ from experiments.check.cuda.host_code import calls
 from experiments.check.cuda.host_code.compiled import compile_object
 from experiments.check.cuda.launch import as_axes
 from experiments.check.cuda.parameters import MATRICES, MIN_SIZE, PLACES, SIZES, is_square_size, roles_of
+from experiments.check.cuda.streams import Order
+from experiments.check.subject import FEW_MULTIPROCESSORS
 from experiments.records.request import UsageError
 from gemm_ref import ptx
 from gemm_ref.build import CACHE, BuildError, cached, digest, find_cxx, version_of
@@ -61,6 +63,22 @@ class RecordedLaunch:
     arguments: tuple[bytes, ...]
     tags: Mapping[int, str]  # the matrix that an allocation holds or is copied to, by its place
     allocated: Mapping[int, int]  # bytes, by place
+    filled: Mapping[int, tuple[int, int]]  # by place: the byte of its last memset, and the length of that
+    copied: frozenset[int]  # the places that something was copied to
+    unknown_bytes: int  # that the host has read of device memory of which nothing says what it holds
+    after: frozenset[int]  # the indices of the earlier launches that have ended for certain
+    more: tuple[RecordedLaunch, ...] = ()  # the next ones, with the same matrices and other arguments
+
+    @property
+    def pointed(self) -> list[int]:
+        """The places that the arguments point to."""
+        return [place for raw in self.arguments for _, place, _ in _pointers(raw, self)]
+
+    def has_zeroed_c(self, bytes_: int) -> bool:
+        """Whether the host has filled C with zeros; bytes_: the size of a C that it has not allocated itself."""
+        where = [place for place, matrix in places(self).items() if matrix == "C" and place in self.pointed]
+        filled = [(self.filled.get(place, (1, 0)), self.allocated.get(place, bytes_)) for place in where]
+        return bool(filled) and all(value == 0 and length >= size for (value, length), size in filled)
 
 
 @dataclass(frozen=True)
@@ -73,13 +91,14 @@ class Program:
     entries: tuple[str, ...]  # the kernel's, one for each instance
     small_gpu: bool = False  # the GPU has little shared memory
     ignores_exit: bool = False  # its main continues where it would exit with an error
+    multiprocessors: int = FEW_MULTIPROCESSORS  # of the GPU
 
-    def run(self, call: int, m: int, n: int, k: int, alpha: float = 1.0, beta: float = 0.0, record_all: bool = False):
-        """Returns the kernel's first launch by one call, or all of them in order."""
+    def run(self, call: int, m: int, n: int, k: int, alpha: float, beta: float, end: str) -> list[RecordedLaunch]:
+        """Returns the kernel's launches by one call; end: the first of the flags of `recorder.cpp`."""
         out = self.path.with_suffix(".out")
         out.unlink(missing_ok=True)
         numbers = [str(number) for number in (call, m, n, k, alpha, beta)]
-        flags = f"{int(not record_all)}{int(self.small_gpu)}{int(self.ignores_exit)}"
+        flags = f"{end}{int(self.small_gpu)}{int(self.ignores_exit)}{self.multiprocessors}"
         command = [str(self.path), str(out), self.sizes, flags, *numbers]
         try:
             subprocess.run(command, capture_output=True, timeout=_SECONDS, cwd=self.path.parent, check=False)
@@ -175,25 +194,32 @@ def _bytes(parameters: str) -> list[int]:
 
 
 def _read(lines: Sequence[str], wanted: Sequence[str]) -> list[RecordedLaunch]:
-    tags, allocated, launches = dict(enumerate(PLACES, 1)), {}, []
+    tags, allocated, filled, copied = dict(enumerate(PLACES, 1)), {}, {}, set()
+    unknown, order = 0, Order()
+    found: list[RecordedLaunch] = []
     for line in lines:
         kind, *words = line.split() or [""]
         if kind == "alloc":
             allocated[int(words[0]) >> PLACE] = int(words[1])
-        if kind == "copy":
+        elif kind == "set":
+            filled[int(words[0]) >> PLACE] = int(words[1]), int(words[2])
+        elif kind == "copy":
             target, source = int(words[0]) >> PLACE, int(words[1]) >> PLACE
+            copied.add(target)
             if source in tags:
                 tags.setdefault(target, tags[source])
             elif target in tags:
                 tags.setdefault(source, tags[target])
-        if kind == "launch" and words[0] in wanted:
-            launches.append(words)
-    found = []
-    for words in launches:
-        numbers = [int(word) for word in words[1:11]]
-        launch = Launch(as_axes(numbers[:3]), as_axes(numbers[3:6]), numbers[6], cluster=as_axes(numbers[7:]))
-        arguments = tuple(bytes.fromhex(word) for word in words[11:])
-        found.append(RecordedLaunch(words[0], launch, arguments, tags, allocated))
+        elif kind == "unknown":
+            unknown += int(words[0])
+        elif kind == "launch" and words[0] in wanted:
+            numbers = [int(word) for word in words[1:11]]
+            launch = Launch(as_axes(numbers[:3]), as_axes(numbers[3:6]), numbers[6], cluster=as_axes(numbers[7:]))
+            arguments = tuple(bytes.fromhex(word) for word in words[12:])
+            state = dict(filled), frozenset(copied), unknown, order.start(len(found), words[11])
+            found.append(RecordedLaunch(words[0], launch, arguments, tags, allocated, *state))
+        else:
+            order.read(kind, words)
     return found
 
 
@@ -254,6 +280,7 @@ _TYPES = {element.tma_code: element.dtype for element in ELEMENTS.values()}
 _TYPES |= {0: torch.uint8, 8: torch.float64, TMA_TF32: torch.float32}
 _POINTER = 8  # bytes
 _LARGEST = 1 << 28  # bytes of a buffer
+_UNWRITTEN = 0xFF  # the bytes of new memory: NaN as floats
 
 Value: TypeAlias = torch.Tensor | ptx.Struct | ptx.TensorMap | int
 
@@ -277,8 +304,12 @@ def tensor_map_types(record: RecordedLaunch) -> dict[str, torch.dtype]:
     return found
 
 
-def value(raw: bytes, kind: str, given: Mapping[str, torch.Tensor], record: RecordedLaunch) -> Value:
-    """Returns one argument, of this type in PTX. Raises UsageError for a pointer into the middle of a matrix."""
+def value(raw: bytes, kind: str, given: dict[str | int, torch.Tensor], record: RecordedLaunch) -> Value:
+    """Returns one argument, of this type in PTX.
+
+    given: the matrices by their roles; buffers are added by their places. Raises UsageError for what the reference GPU
+    cannot be given.
+    """
     if raw.startswith(_MARK):
         return _tensor_map(raw, given, record)
     found = {at: _tensor(place, offset, given, record) for at, place, offset in _pointers(raw, record)}
@@ -309,21 +340,21 @@ def _pointers(raw: bytes, record: RecordedLaunch) -> Iterator[tuple[int, int, in
             yield at, place, offset
 
 
-def _tensor(place: int, offset: int, given: Mapping[str, torch.Tensor], record: RecordedLaunch) -> torch.Tensor:
-    if matrix := places(record).get(place):
-        if offset:
-            raise UsageError(
-                f"the host code passes a pointer to byte {offset} of {matrix}: only to its first is understood"
-            )
-        return given[matrix]
-    size = record.allocated[place] - offset
-    if not 0 < size <= _LARGEST:
-        raise UsageError(f"the host code passes a buffer of {size} bytes: there may be {_LARGEST}")
-    room = torch.zeros(size + LINE, dtype=torch.uint8)  # at the line of an allocation of a GPU
-    return room[(offset - room.data_ptr()) % LINE :][:size]
+def _tensor(place: int, offset: int, given: dict[str | int, torch.Tensor], record: RecordedLaunch) -> torch.Tensor:
+    key = places(record).get(place, place)
+    if key not in given:
+        size = record.allocated[place]
+        if not 0 < size <= _LARGEST:
+            raise UsageError(f"the host code passes a buffer of {size} bytes: there may be {_LARGEST}")
+        room = torch.full((size + LINE,), _UNWRITTEN, dtype=torch.uint8)
+        given[place] = room[-room.data_ptr() % LINE :][:size]  # at the line of an allocation of a GPU
+        byte, length = record.filled.get(place, (0, size if place in record.copied else 0))
+        given[place][:length] = byte
+    whole = given[key]
+    return whole.view(-1)[offset // whole.element_size() :] if offset else whole
 
 
-def _tensor_map(raw: bytes, given: Mapping[str, torch.Tensor], record: RecordedLaunch) -> ptx.TensorMap:
+def _tensor_map(raw: bytes, given: dict[str | int, torch.Tensor], record: RecordedLaunch) -> ptx.TensorMap:
     _, base, *numbers = _ENCODED.unpack_from(raw)
     place, offset = divmod(base, 1 << PLACE)
     kind, rank, interleave, swizzle, fill = numbers[-5:]

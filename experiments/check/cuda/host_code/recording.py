@@ -24,10 +24,11 @@ from experiments.check.cuda.launch import LaunchRule, without_ones
 from experiments.check.cuda.parameters import HOST, MATRICES, PLACES, SCALARS, SIZES, is_pointer, role_of
 from experiments.check.cuda.syntax import Signature, closing
 from experiments.check.messages import Message, Note, message
-from experiments.check.subject import read_source
+from experiments.check.subject import FEW_MULTIPROCESSORS, read_source
 from experiments.records.request import UsageError
 from gemm_ref import Problem
 from gemm_ref.build import BuildError
+from gemm_ref.launch import REFERENCE_SMS
 
 _NEIGHBOURS = ("*.cu", "*.cuh", "src/*.cu", "src/*.cuh", "test*/*.cu", "bench*/*.cu")
 _QUERIES_SHARED = re.compile(r"\bsharedMemPer(?:Multiprocessor|BlockOptin)\b")  # another kernel may depend on it
@@ -64,9 +65,13 @@ class Recording:
     def _at(self, problem: Problem) -> RecordedLaunch | None:
         key = (problem.m, problem.n, problem.k)
         if key not in self._runs:
-            launches = self.program.run(self.index, *key, ALPHA, BETA, record_all=bool(self.instance))
+            end = "0" if self.instance else "2" if self.call.passes_matrices else "1"
+            launches = self.program.run(self.index, *key, ALPHA, BETA, end)
             names = ((each, _compact(instance(each.entry, self.signature.name))) for each in launches)
-            self._runs[key] = next((each for each, name in names if self.instance in ("", name)), None)
+            found = [each for each, name in names if self.instance in ("", name)]
+            distinct = {each.arguments: each for each in reversed(found) if each.pointed == found[0].pointed}
+            more = tuple(each for each in found[1:] if distinct.get(each.arguments) is each)
+            self._runs[key] = replace(found[0], more=more) if found else None
         return self._runs[key]
 
     @functools.cached_property
@@ -104,6 +109,18 @@ class Recording:
         whole = WHOLE if self._at(WHOLE[0]) else _POWERS
         return {problem: found for problem in (*whole, *_OTHERS) if (found := self._at(problem))}
 
+    @functools.cached_property
+    def on_whole_gpu(self) -> Recording:
+        """The recording on a GPU with all its multiprocessors, if the launch depends on their number; else itself."""
+        whole = replace(self, program=replace(self.program, multiprocessors=REFERENCE_SMS), _runs={})
+        problem = next(iter(self.probes))
+        return self if whole.at(problem).launch == self.at(problem).launch else whole
+
+    def has_zeroed_c(self, element_bytes: int) -> bool:
+        """Whether the host code fills C with zeros at all sizes."""
+        sizes = ((problem.m * problem.n * element_bytes, record) for problem, record in self.probes.items())
+        return all(record.has_zeroed_c(bytes_) for bytes_, record in sizes)
+
     @property
     def first(self) -> RecordedLaunch:
         return next(iter(self.probes.values()))
@@ -136,7 +153,8 @@ class Recording:
         if self.ignores_sizes:
             return self._scaled_rule(self.first, roles, names)
         grid, block, shared = self._expressions() or (("?",), ("?",), "0")
-        return LaunchRule(grid, block, shared, names, recorded=lambda problem: self.at(problem).launch)
+        function = self.place, self.call.function.name
+        return LaunchRule(grid, block, shared, names, lambda problem: self.at(problem).launch, function)
 
     def program_rule(self, roles: Sequence[str], names: tuple[tuple[str, int], ...]) -> LaunchRule | None:
         """The rule scaled from a `main`'s own sizes: a grid that is the same at others may be for these alone."""
@@ -149,9 +167,14 @@ class Recording:
 
     def describe(self, rule: LaunchRule) -> Message:
         """The function that launches, and the options that set the same launch."""
-        options = f": --grid '{','.join(rule.grid)}' --block '{','.join(rule.block)}'" * rule.has_expressions
+        count = 1 + len(self.first.more)
+        has_options = rule.has_expressions and count == 1
+        options = f": --grid '{','.join(rule.grid)}' --block '{','.join(rule.block)}'" * has_options
         options += f" --shared '{rule.shared}'" * (bool(options) and rule.shared != "0")
         place = self.place + ", on a GPU with little shared memory" * self.program.small_gpu
+        few = f", on a GPU with {FEW_MULTIPROCESSORS} multiprocessors"
+        place += few * (self.on_whole_gpu is not self)
+        place += f", in {count} launches" * (count > 1)
         place += ", which continues where it would exit with an error" * self.program.ignores_exit
         assumed = f" with {', '.join(self.call.assumed)}" if self.call.assumed else ""
         name = self.call.function.name
@@ -181,7 +204,8 @@ class Recording:
             fitted = (fit_one_size(blocks, sizes[name], name, by) for by in steps for name in order if name in sizes)
             grid.append("1" if blocks == 1 else next(filter(None, fitted), str(blocks)))
         block = [str(size) for size in record.launch.block]
-        return LaunchRule(without_ones(grid), without_ones(block), str(record.launch.shared_bytes), names)
+        shared, function = str(record.launch.shared_bytes), (self.place, self.call.function.name)
+        return LaunchRule(without_ones(grid), without_ones(block), shared, names, None, function)
 
     def _expressions(self) -> tuple[tuple[str, ...], tuple[str, ...], str] | None:
         """Grid, block and dynamic shared memory as expressions that hold at every size that was tried."""
@@ -224,6 +248,12 @@ def record(unit: Unit, signature: Signature, element: str, template: str) -> tup
             best = recording
         if recording.score == MAX_SCORE:
             break
+    if best and best.first.unknown_bytes:
+        raise UsageError(
+            f"{best.call.function.name} ({best.place}) reads {best.first.unknown_bytes} bytes of device memory before "
+            f"it launches {signature.name}, and nothing says what they hold, so the launch is not known: pass --grid "
+            "and --block"
+        )
     return best, f"{ways[0].function.name} was run and launched nothing, or one block for sizes of its own"
 
 

@@ -20,6 +20,19 @@
 #define AT_CUDA_CHECK(call) ((void)(call))
 #define C10_CUDA_KERNEL_LAUNCH_CHECK() ((void)0)
 #define TORCH_EXTENSION_NAME checked
+#define CHECKED_CASE(element, T, ...) case at::ScalarType::element: { using scalar_t = T; return __VA_ARGS__(); }
+#define CHECKED_DISPATCH(type, name, cases) \
+    [&] { switch (type) { cases default: throw std::runtime_error(name); } }()
+#define CHECKED_FLOATS(...) CHECKED_CASE(Float, float, __VA_ARGS__) CHECKED_CASE(Double, double, __VA_ARGS__)
+#define CHECKED_HALVES(...) CHECKED_CASE(Half, __half, __VA_ARGS__) CHECKED_CASE(BFloat16, __nv_bfloat16, __VA_ARGS__)
+#define AT_DISPATCH_FLOATING_TYPES(type, name, ...) CHECKED_DISPATCH(type, name, CHECKED_FLOATS(__VA_ARGS__))
+#define AT_DISPATCH_ALL_TYPES AT_DISPATCH_FLOATING_TYPES
+#define AT_DISPATCH_FLOATING_TYPES_AND_HALF(type, name, ...) \
+    CHECKED_DISPATCH(type, name, CHECKED_FLOATS(__VA_ARGS__) CHECKED_CASE(Half, __half, __VA_ARGS__))
+#define AT_DISPATCH_FLOATING_TYPES_AND2(one, other, type, name, ...) \
+    CHECKED_DISPATCH(type, name, CHECKED_FLOATS(__VA_ARGS__) CHECKED_HALVES(__VA_ARGS__))
+#define AT_DISPATCH_FLOATING_TYPES_AND(other, ...) AT_DISPATCH_FLOATING_TYPES_AND2(other, other, __VA_ARGS__)
+#define AT_DISPATCH_REDUCED_FLOATING_TYPES(type, name, ...) CHECKED_DISPATCH(type, name, CHECKED_HALVES(__VA_ARGS__))
 #define PYBIND11_MODULE(name, m) [[maybe_unused]] static void bind_##name(pybind11::module_& m)
 #define TORCH_LIBRARY(name, m) [[maybe_unused]] static void bind_##name(pybind11::module_& m)
 #define TORCH_LIBRARY_IMPL(name, key, m) [[maybe_unused]] static void bind_##name##_##key(pybind11::module_& m)
@@ -125,6 +138,7 @@ struct Tensor {
         return count;
     }
     ScalarType scalar_type() const { return scalar; }
+    ScalarType type() const { return scalar; }
     ScalarType dtype() const { return scalar; }
     int64_t element_size() const { return scalar == ScalarType::Float ? 4 : scalar == ScalarType::Double ? 8 : 2; }
     TensorOptions options() const { return scalar; }
@@ -134,18 +148,17 @@ struct Tensor {
     bool is_contiguous() const { return true; }
     Tensor contiguous() const { return *this; }
     template <class... T> Tensor to(T&&...) const { return *this; }
-    Tensor& zero_() { return *this; }
+    Tensor& zero_() { return cudaMemset(memory, 0, numel() * element_size()), *this; }
 };
-extern "C" void* checked_allocate(size_t bytes);  // of the recorder
 inline Tensor checked_empty(std::vector<int64_t> shape, ScalarType scalar) {
     Tensor made(nullptr, shape, scalar);
-    made.memory = checked_allocate(made.numel() * made.element_size());
+    cudaMalloc(&made.memory, made.numel() * made.element_size());
     return made;
 }
 inline Tensor empty(std::vector<int64_t> shape, TensorOptions options = {}) { return checked_empty(shape, options.scalar); }
-inline Tensor zeros(std::vector<int64_t> shape, TensorOptions options = {}) { return checked_empty(shape, options.scalar); }
+inline Tensor zeros(std::vector<int64_t> shape, TensorOptions options = {}) { return empty(shape, options).zero_(); }
 inline Tensor empty_like(const Tensor& like, TensorOptions = {}) { return checked_empty(like.shape, like.scalar); }
-inline Tensor zeros_like(const Tensor& like, TensorOptions = {}) { return checked_empty(like.shape, like.scalar); }
+inline Tensor zeros_like(const Tensor& like, TensorOptions = {}) { return empty_like(like).zero_(); }
 constexpr auto kCUDA = CUDA;
 constexpr auto kCPU = CPU;
 constexpr auto kFloat = ScalarType::Float, kFloat32 = ScalarType::Float, kHalf = ScalarType::Half;
