@@ -166,22 +166,41 @@ def _global() -> Iterator[Probe]:
     word = {"body": "cp.async.cg.shared.global [%5], [%4], 16; cp.async.wait_all;", "opcode": "LDGSTS"}
     own: Fields = {"lane_bytes": 16, "shared_lane_bytes": 16, "shared_bytes": SHARED}
     yield _probe("latency.LDGSTS", "from L2 to shared memory until it is waited for", **word, **own)
+    for bits, kind, ways in (
+        (32, "ca", 1),
+        (32, "ca", 8),
+        (32, "ca", 32),
+        (128, "ca", 1),
+        (128, "ca", 8),
+        (128, "cg", 8),
+    ):
+        size = bits // 8
+        copies = _copies_in_turns(f"cp.async.{kind}.shared.global [t], [%4], {size};")
+        banks: Fields = {"lane_bytes": size, "shared_lane_bytes": size * ways, "shared_warp_bytes": 32 * LINE}
+        fields = {**copies, **banks, "unroll": 8, "threads": 512, "offset": WARP * size if ways == 1 else size}
+        name = f"request.LDGSTS.{bits}" + " L2" * (kind == "cg") + f" {ways} per bank" * (ways > 1)
+        yield _probe(name, "a line that L1 has" if kind == "ca" else "a line that L2 has", 16, **fields)
+
+
+def _copies_in_turns(copy: str, after: str = "") -> Fields:
+    """Copies to [t]. Two buffers take turns: one to where another under way goes is merged with it, at no cost."""
+    turns = f"cp.async.commit_group; cp.async.wait_group 1; xor.b32 %0, %0, {APART}; {after}"
+    body = f"{{ .reg .b32 t; add.u32 t, %5, %0; {copy} }}"
+    moved: Fields = {"body": body, "setup": "mov.b32 %0, 0;", "after": turns, "shared_bytes": SHARED}
+    return {"opcode": "LDGSTS", "chains": 1, **moved}
 
 
 def _bandwidths() -> Iterator[Probe]:
     moving: Fields = {"unroll": 4, "offset": _TILE, "threads": 1024, "step": 61 * APART, "mask": L2_BYTES - 1}
     wide: Fields = {**moving, "chains": 4, "lane_bytes": 16, "warp_bytes": 512, "after": ADVANCE}
     narrow: Fields = {**wide, "lane_bytes": 4, "warp_bytes": LINE}
-    # Two buffers take turns: a copy to where one under way goes too is merged with it, and takes no bandwidth
-    turns = f"cp.async.commit_group; cp.async.wait_group 1; xor.b32 %0, %0, {APART}; {ADVANCE}"
-    copies: Fields = {**wide, "chains": 1, "setup": "mov.b32 %0, 0;", "after": turns, "shared_bytes": SHARED}
-    copy = "{ .reg .b32 t; add.u32 t, %5, %0; cp.async.cg.shared.global [t], [%8], 16; }"
+    copies = wide | _copies_in_turns("cp.async.cg.shared.global [t], [%8], 16;", ADVANCE)
     copies |= {"shared_lane_bytes": 16, "shared_warp_bytes": 512}
     bodies: dict[str, Fields] = {
         "LDG.128": {"body": pieces.load("global.cg", "%8", 128), "opcode": "LDG.128", **wide},
         "LDG.128 L1": {"body": pieces.load("global.ca", "%8", 128), "opcode": "LDG.128", **wide},
         "LDG.32 L1": {"body": pieces.load("global.ca", "%8", 32), "opcode": "LDG", **narrow},
-        "LDGSTS.128": {"body": copy, "opcode": "LDGSTS", **copies},
+        "LDGSTS.128": copies,
         "STG.128": {"body": f"st.global.v4.b32 [%8], {WORDS[128]};", "opcode": "STG.128", **wide},
         "STG.32": {"body": "st.global.b32 [%8], %0;", "opcode": "STG", **narrow},
         "REDG.32": {"body": "red.global.add.f32 [%8], %1;", "opcode": "REDG", **narrow},

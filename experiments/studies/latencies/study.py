@@ -15,6 +15,7 @@ Run: `python -m experiments run latencies`; it has no filters.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -51,7 +52,7 @@ class LaunchProbe:
     """A constant of launches, in `unit`."""
 
     name: str
-    measure: Callable[[Image, str], Sequence[float]]
+    measure: Callable[[Compiled], Sequence[float]]
     description: str
     loop: Loop
     unit: str = CLOCKS
@@ -61,6 +62,17 @@ class LaunchProbe:
         return self.name
 
 
+def _loaded(measure: Callable[[Image, str], Sequence[float]]) -> Callable[[Compiled], Sequence[float]]:
+    """A measurement of a kernel in an image that is loaded for it."""
+
+    def measure_code(code: Compiled) -> Sequence[float]:
+        with Image(code.cubin) as image:
+            return measure(image, code.kernel)
+
+    return measure_code
+
+
+@_loaded
 def _empty_us(image: Image, kernel: str) -> list[float]:
     """An empty kernel between events, beyond what the events take."""
     timer, nothing = timers.CudaTimer(), timers.events_us()
@@ -68,6 +80,7 @@ def _empty_us(image: Image, kernel: str) -> list[float]:
     return [timer(launch) - nothing for _ in range(100)]
 
 
+@_loaded
 def _gap_us(image: Image, kernel: str) -> list[float]:
     """What a kernel more in the stream takes."""
     timer, launch = timers.CudaTimer(), _launcher(image, kernel)
@@ -95,12 +108,14 @@ def _starts(image: Image, kernel: str, loop: Loop, blocks: int) -> Iterator[np.n
         yield own[np.argsort(own[:, 0])]
 
 
+@_loaded
 def _block_clocks(image: Image, kernel: str) -> list[float]:
     """Clocks of a multiprocessor from a block's start to that of the next, of blocks that end at once."""
     each = _starts(image, kernel, replace(EMPTY, threads=WARP), 256 * multiprocessors())
     return [float(own[-1, 0] - own[0, 0]) / (len(own) - 1) for own in each if len(own) > 1]
 
 
+@_loaded
 def _turnover_clocks(image: Image, kernel: str) -> list[float]:
     """Clocks from the end of a block that is alone on its multiprocessor to the first instruction of the next."""
     each = _starts(image, kernel, ALONE, 8 * multiprocessors())
@@ -113,10 +128,64 @@ def _launcher(image: Image, kernel: str) -> Callable[[], None]:
     return lambda: EMPTY.launch_into(image, kernel, tensors, 0)
 
 
+def _events_us(code: Compiled) -> list[float]:
+    """Two events around nothing."""
+    return [timers.events_us() for _ in range(5)]
+
+
+def _displaced(code: Compiled) -> Iterator[Image]:
+    """An image again and again, each time right after other code and data have displaced it from all caches."""
+    loop, given = _everywhere(LONG), torch.zeros(LINE, dtype=torch.int64, device=DEVICE)
+    elsewhere = torch.ones(FLUSHED_BYTES // 4, dtype=torch.float32, device=DEVICE)
+    with contextlib.ExitStack() as stack:
+        image, *others = [stack.enter_context(Image(code.cubin)) for _ in range(1 + DISPLACING)]
+        for _ in range(2 * REPEATS):
+            for other in others:
+                loop.launch(other, code.kernel, given, given, 1)
+            elsewhere.sum()
+            yield image
+
+
+def _cold_us(code: Compiled) -> list[float]:
+    """As `launch.empty`, of a kernel that no cache holds."""
+    timer, nothing = timers.CudaTimer(), timers.events_us()
+    tensors, loop = [torch.zeros(1 << 16, dtype=torch.int64, device=DEVICE) for _ in range(4)], _everywhere(LONG)
+    images = _displaced(code)
+    image = next(images)
+
+    def launch() -> None:
+        loop.launch_into(image, code.kernel, tensors, 0)
+
+    timer(launch)  # learns how long the host takes
+    return [timer(launch) - nothing for _ in images]
+
+
+def _code_clocks(code: Compiled) -> list[float]:
+    """Clocks for each KiB of code that no cache holds, beyond what the same code takes from the caches."""
+    loop, given = _everywhere(LONG), torch.zeros(LINE, dtype=torch.int64, device=DEVICE)
+
+    def clocks(image: Image) -> float:
+        found = loop.launch(image, code.kernel, given, given, 1).cpu().numpy()
+        return float(np.median(found[:, :, 1].max(1) - found[:, :, 0].min(1)))
+
+    return [(clocks(image) - clocks(image)) / LONG_KIB for image in _displaced(code)]
+
+
+def _everywhere(loop: Loop) -> Loop:
+    return replace(loop, blocks=multiprocessors())
+
+
 EMPTY = Loop("", "", unroll=1, threads=128)
 ALONE = replace(EMPTY, shared_bytes=SHARED)
+LONG_KIB = 16  # of code in a trip, without a jump
+LONG = replace(PROBES["interval.FFMA"].loop, unroll=LONG_KIB << 6, threads=128)
+DISPLACING = 16  # kernels of that length, more code than caches of instructions hold
+FLUSHED_BYTES = 1 << 28  # read to displace what L2 holds
 LAUNCHES = (
     LaunchProbe("launch.empty", _empty_us, "an empty kernel between two events, beyond two events alone", EMPTY, "us"),
+    LaunchProbe("launch.events", _events_us, "two events alone, which is part of every published time", EMPTY, "us"),
+    LaunchProbe("launch.cold", _cold_us, "as launch.empty, of a kernel that no cache holds", LONG, "us"),
+    LaunchProbe("launch.code", _code_clocks, "for each KiB of code that no cache holds, beyond its time", LONG),
     LaunchProbe("launch.gap", _gap_us, "from an empty kernel to the next in its stream", EMPTY, "us"),
     LaunchProbe("launch.block", _block_clocks, "from a block's start to the next one's, of blocks of a warp", EMPTY),
     LaunchProbe("launch.turnover", _turnover_clocks, "from the end of a lone block to the next one's start", ALONE),
@@ -171,10 +240,8 @@ def _measured(probe: Probe | LaunchProbe, code: Compiled | Exception, memory: di
     try:
         if isinstance(code, Exception):
             raise code
-        with Image(code.cubin) as image:
-            at = (image, code.kernel)
-            found = probe.measure(*at) if isinstance(probe, LaunchProbe) else _loop_values(probe, *at, memory)
-            mhz = _sm_mhz()
+        found = probe.measure(code) if isinstance(probe, LaunchProbe) else _loop_values(probe, code, memory)
+        mhz = _sm_mhz()
     except Exception as error:
         return _row(probe, status=ERROR, detail=describe(error))
     low, value, high = np.percentile(found, [20, 50, 80])
@@ -182,9 +249,9 @@ def _measured(probe: Probe | LaunchProbe, code: Compiled | Exception, memory: di
     return _row(probe, value=value, low=low, high=high, repeats=repeats, sm_mhz=mhz)
 
 
-def _loop_values(probe: Probe, image: Image, kernel: str, memory: dict) -> list[float]:
+def _loop_values(probe: Probe, code: Compiled, memory: dict) -> list[float]:
     """The constant by each block of each run."""
-    loop = replace(probe.loop, blocks=multiprocessors()) if probe.loop.blocks == ALL else probe.loop
+    loop = _everywhere(probe.loop) if probe.loop.blocks == ALL else probe.loop
     data, boxes = _memory(probe, memory)
     random = np.random.default_rng(0)
 
@@ -192,12 +259,13 @@ def _loop_values(probe: Probe, image: Image, kernel: str, memory: dict) -> list[
         line = int(random.integers(probe.data_bytes // LINE // 2))
         own = data[line * LINE // 8 :] if probe.data == RANDOM and loop.blocks == 1 else data
         first = replace(loop, a=line // 256 * 256) if probe.data == BOXES else loop
-        found = first.launch(image, kernel, own, boxes, trips).cpu().numpy()
+        found = first.launch(image, code.kernel, own, boxes, trips).cpu().numpy()
         return (found[:, :, 1].max(1) - found[:, :, 0].min(1)) / (trips * loop.unroll)
 
-    first = float(np.median(run(4))) * loop.unroll
-    trips = max(4, round(RUN_CLOCKS / first))
-    return [probe.value(clocks) for _ in range(REPEATS) for clocks in run(trips)]
+    with Image(code.cubin) as image:
+        first = float(np.median(run(4))) * loop.unroll
+        trips = max(4, round(RUN_CLOCKS / first))
+        return [probe.value(clocks) for _ in range(REPEATS) for clocks in run(trips)]
 
 
 def _memory(probe: Probe, kept: dict) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import replace
 
@@ -62,11 +63,12 @@ def measured(monkeypatch):
 
     monkeypatch.setattr(study, "DEVICE", "cpu")
     monkeypatch.setattr(study, "multiprocessors", lambda: 2)
+    monkeypatch.setattr(study, "Image", lambda cubin: contextlib.nullcontext())
     monkeypatch.setattr(Loop, "launch", launch)
 
 
 def test_values_are_clocks_over_instructions_or_bytes_over_clocks(measured):
-    found = {name: set(study._loop_values(PROBES[name], None, "", {})) for name in (
+    found = {name: set(study._loop_values(PROBES[name], Compiled(b"", ""), {})) for name in (
         "latency.FFMA", "interval.FFMA", "request.LDS.32", "bandwidth.STG.128", "barrier.32")}  # fmt: skip
     assert found.pop("bandwidth.STG.128") == {1024 * 16 / 6, 1024 * 16 / 12}
     assert found == {"latency.FFMA": {6}, "interval.FFMA": {6 / 8}, "request.LDS.32": {6 / 16}, "barrier.32": {6}}
