@@ -54,6 +54,7 @@ def recorder(monkeypatch) -> _Recorder:
     monkeypatch.setattr(triton.runtime.driver, "_active", without_gpu.NoGpu((9, 0)))
     # Triton 3.6 compiles a C function for each signature; newer ones annotate the arguments of a single one.
     library = mock.Mock(launch=found.utils.launch)
+    monkeypatch.setattr(nvidia, "library_dirs", list)  # which looks for a GPU's libraries
     monkeypatch.setattr(nvidia, "compile_module_from_src", lambda **_: library, raising=False)
     monkeypatch.setattr(nvidia, "PyKernelArg", lambda **about: tuple(about.values()), raising=False)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
