@@ -13,6 +13,7 @@ import gemm_ref
 from cuda_kernels import launcher, source
 from gemm_ref.call import Launcher, Plan, Prepare
 from gemm_ref.call.execute import run
+from gemm_ref.call.torch_op import call, define_op
 from gemm_ref.epilogue import Extras
 
 __all__ = ["build_all", "gemm", "gemm_of_ptx", "gemm_rewritten"]
@@ -59,7 +60,7 @@ def gemm(
     `gemm_ref.call`), `gemm_ref.build.BuildError` without a compiler, and RuntimeError if the launch fails.
     """
     extras = Extras(scale_a, scale_b, bias, activation, c, alpha, beta)
-    return run(a, b, out, prepare, stage, "cuda", variant, math, extras, on_range, batch_invariant)
+    return call(a, b, out, prepare, stage, "cuda", variant, math, extras, on_range, batch_invariant)
 
 
 def build_all(implementations: Iterable[gemm_ref.Implementation], capability: tuple[int, int]) -> None:
@@ -131,3 +132,6 @@ def _reference_launcher(plan: Plan, text: str = "") -> Launcher:
     from cuda_kernels import reference_gpu
 
     return functools.partial(reference_gpu.run, plan, text=text)
+
+
+define_op(__name__, "cuda", prepare)

@@ -13,7 +13,7 @@ import torch
 
 from gemm_ref import Implementation
 from gemm_ref.call import Launcher, Plan
-from gemm_ref.call.execute import run
+from gemm_ref.call.torch_op import call, check_package, define_op
 from gemm_ref.dialect import DIALECTS
 from gemm_ref.epilogue import Extras
 from gemm_ref.rung import DEFAULT_VARIANT
@@ -52,10 +52,9 @@ def gemm(
     the same PTX. Strided operands are copied first. Raises ValueError for anything that does not fit (`gemm_ref.call`),
     ModuleNotFoundError where Triton is not installed.
     """
-    if dialect in DIALECTS and DIALECTS[dialect].package != __name__:
-        raise ValueError(f"dialect {dialect!r} is not one of Triton's: use {DIALECTS[dialect].package}.gemm")
+    check_package(dialect, __name__)
     extras = Extras(scale_a, scale_b, bias, activation, c, alpha, beta)
-    return run(a, b, out, prepare, stage, dialect, variant, math, extras, on_range, batch_invariant)
+    return call(a, b, out, prepare, stage, dialect, variant, math, extras, on_range, batch_invariant)
 
 
 def kernel_module(implementation: Implementation) -> types.ModuleType:
@@ -76,3 +75,6 @@ def kernel_module(implementation: Implementation) -> types.ModuleType:
 def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
     """The launcher for a plan and matrices like these: `gemm_ref.call.Prepare`."""
     return kernel_module(plan.implementation).prepare(plan, a, b, c)
+
+
+define_op(__name__, "triton", prepare)

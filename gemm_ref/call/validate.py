@@ -133,6 +133,11 @@ def check_shapes(a: torch.Tensor, b: torch.Tensor) -> None:
             )
         if x.layout != torch.strided:
             raise ValueError(f"{name} must be dense; its layout is {x.layout}: pass {name}.to_dense()")
+        if name == "b" and x.dim() > 2:
+            raise ValueError(
+                f"b must be one matrix (K, N), by which all rows of a are multiplied; its shape is {tuple(x.shape)}: "
+                "call gemm for each matrix, or use torch.matmul"
+            )
         if x.dim() != 2:
             raise ValueError(f"{name} must have 2 dimensions, {shape}; its shape is {tuple(x.shape)}")
     if a.shape[1] != b.shape[0]:
@@ -146,15 +151,15 @@ def check_grad(name: str, x: torch.Tensor) -> None:
     """Raise ValueError if x, which is given by that name, requires grad where grad mode is on."""
     if x.requires_grad and torch.is_grad_enabled():
         raise ValueError(
-            f"{name} requires grad, and the kernels are outside autograd: pass {name}.detach(), or call inside "
+            f"{name} requires grad, for which `gemm` takes tensors and no `out`: pass {name}.detach(), or call inside "
             "torch.no_grad()"
         )
 
 
 def check_sizes(math: str, **sizes: int) -> None:
     """Raise ValueError unless kernels of a math mode can count so many rows and columns, which are given by name."""
-    most = MATHS[math].most
-    if max(sizes.values()) > most:
+    most = MATHS[math].most  # a symbolic size is checked once it is known, in the call
+    if max((size for size in sizes.values() if isinstance(size, int)), default=0) > most:
         raise ValueError(
             f"kernels count rows and columns in 32 bits, so in {math} no size may pass {most}; they are {sizes}: cut "
             "the operands, and multiply the pieces"
@@ -259,7 +264,7 @@ def resolve_scalars(extras: Extras) -> Extras:
         alpha, beta = float(alpha), float(beta)
     if c is None and beta != 0.0:
         raise ValueError(f"beta is {beta} and there is nothing to multiply by it: pass c, of C's shape and dtype")
-    return extras if (alpha, beta) == extras[-2:] else extras._replace(alpha=alpha, beta=beta)
+    return extras if (alpha, beta) == extras[-2:] else Extras(*extras[:-2], alpha, beta)
 
 
 def check_extras(extras: Extras, a: torch.Tensor, problem: Problem) -> None:

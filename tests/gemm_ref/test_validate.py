@@ -29,7 +29,8 @@ def _overlapping():
 MISTAKES = {
     "not a tensor": ((np.zeros((4, 3)), B), "a must be a torch.Tensor, not ndarray"),
     "rank 1": ((A, B[0]), r"b must have 2 dimensions, \(K, N\); its shape is \(5,\)"),
-    "rank 3": ((A[None], B), "a must have 2 dimensions"),
+    "rank 0": ((A[0, 0], B), "a must have 2 dimensions"),
+    "batched b": ((A[None], B[None]), r"b must be one matrix .*\(1, 3, 5\): call gemm for each matrix"),
     "inner sizes": ((A, B[:2]), r"inner sizes differ.*b must have 3 rows"),
     "mixed dtypes": ((A, B.double()), r"a is torch.float32 and b is torch.float64.*b.to\(torch.float32\)"),
     "unsupported dtype": ((A.double(), B.double()), "torch.float64: convert the operands to torch.float32"),
@@ -45,8 +46,7 @@ MISTAKES = {
     "out expanded": ((A, B, torch.zeros(4, 1).expand(4, 5)), "share one place in memory"),
     "out overlaps itself": ((A, B, torch.zeros(20).as_strided((4, 5), (1, 1))), "share one place in memory"),
     "sparse": ((A.to_sparse(), B), "a must be dense; its layout is torch.sparse_coo"),
-    "a requires grad": ((torch.zeros(4, 3, requires_grad=True), B), r"a requires grad.*pass a.detach\(\)"),
-    "b requires grad": ((A, torch.zeros(3, 5, requires_grad=True)), r"b requires grad.*pass b.detach\(\)"),
+    "grad and out": ((torch.zeros(4, 3, requires_grad=True), B, torch.zeros(4, 5)), r"a requires grad, for which .* no `out`"),
     "out requires grad": ((A, B, torch.zeros(4, 5, requires_grad=True)), "pass out.detach()"),
 }
 
