@@ -1,0 +1,254 @@
+"""A `gemm` in torch's own tools: compiled and exported graphs, gradients, batches of rows, vmap, and docs/torch.md."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import cuda_kernels
+import gemm_ref
+import triton_kernels
+from gemm_ref.operands.copy_layout import copy_all
+from tests.imports import ROOT
+from tests.matrices import by_columns
+
+GEMMS = {
+    "cuda": cuda_kernels.gemm,
+    "triton": triton_kernels.gemm,
+    "gluon": functools.partial(triton_kernels.gemm, dialect="gluon"),
+}
+STEPS = {"cpu": 4, "cuda": 200}  # of training
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(params=GEMMS)
+def gemm(request):
+    """`gemm` of each dialect."""
+    return GEMMS[request.param]
+
+
+@pytest.fixture
+def compiled(device):
+    """`torch.compile(fn)`, which raises at a graph break: with Inductor and CUDA graphs on a GPU, else without."""
+    about = {"mode": "reduce-overhead"} if device == "cuda" else {"backend": "aot_eager"}
+    return functools.partial(torch.compile, fullgraph=True, **about)
+
+
+def make(*shape: int, device: str = "cpu", dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Integers, of which products are exact."""
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randint(-4, 5, shape, generator=generator).to(device, dtype)
+
+
+def leaf(x: torch.Tensor) -> torch.Tensor:
+    return x.detach().requires_grad_()
+
+
+def test_a_compiled_layer_has_one_graph_for_all_sizes_and_its_gradients(gemm, device, compiled):
+    def layer(x, w):
+        return gemm(x, w.t(), stage="s04").relu() * 2
+
+    fn = compiled(layer, dynamic=True)
+    for number, shape in enumerate([(2, 3, 16), (3, 5, 16), (4, 7, 16)]):
+        x, w = (leaf(make(*each, device=device)) for each in (shape, (24, 16)))
+        with torch._dynamo.config.patch(error_on_recompile=number > 0):
+            y = fn(x, w)
+        y.sum().backward()
+        expected = layer(leaf(x), v := leaf(w))
+        expected.sum().backward()
+        assert torch.equal(y, expected) and torch.equal(w.grad, v.grad) and x.grad.shape == shape
+
+
+@pytest.mark.parametrize("stage", [None, "s19_any_shape"])
+def test_a_compiled_call_equals_an_eager_one(gemm, device, compiled, stage):
+    """The default rung in fp32, and tensor cores with an epilogue; the second call replays a CUDA graph on a GPU."""
+    if device == "cuda" and torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("s19 needs a GPU of compute capability 9.0")
+    dtype = torch.float32 if stage is None else torch.bfloat16
+    a, b, c = make(33, 48, device=device, dtype=dtype), make(48, 40, device=device, dtype=dtype), None
+    more = {} if stage is None else {"bias": make(40, device=device), "activation": "relu", "alpha": 0.5}
+    fn = compiled(lambda a, b: gemm(a, b, stage=stage, **more) + 1)
+    with torch.no_grad():
+        for _ in range(4):
+            c = fn(a, b)
+        assert torch.equal(c, gemm(a, b, stage=stage, **more) + 1)
+
+
+def test_out_is_filled_in_a_graph(gemm, device, compiled):
+    a, b = make(2, 5, 16, device=device), make(16, 24, device=device)
+    out = torch.full((2, 5, 24), torch.nan, device=device)
+    c = compiled(lambda a, b, out: gemm(a, b, stage="s04", out=out) + 1)(a, b, out)
+    assert torch.equal(out, a @ b) and torch.equal(c, a @ b + 1)
+
+
+def test_an_exported_program_takes_other_sizes(gemm, device, tmp_path):
+    class Layer(torch.nn.Module):
+        def forward(self, x, w):
+            return gemm(x, w.t(), stage="s04")
+
+    x, w = make(2, 3, 16, device=device), make(24, 16, device=device)
+    sizes = {"x": {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens")}, "w": {0: torch.export.Dim("n")}}
+    program = torch.export.export(Layer(), (x, w), dynamic_shapes=sizes)
+    torch.export.save(program, tmp_path / "layer.pt2")
+    x, w = make(3, 5, 16, device=device), make(40, 16, device=device)
+    assert torch.equal(torch.export.load(tmp_path / "layer.pt2").module()(x, w), x @ w.t())
+    with pytest.raises(Exception, match="b must have 16 rows"):  # the fake kernel names mistakes
+        torch.export.export(Layer(), (x, w[:, :5]))
+
+
+@pytest.mark.parametrize("package", ["cuda_kernels", "triton_kernels"])
+def test_the_op_is_as_torch_wants_it(package, device):
+    """torch's own checks of a schema, of aliases, of the fake kernel and of autograd."""
+    op, operands = getattr(torch.ops, package).gemm, (make(5, 16, device=device), make(16, 24, device=device))
+    out = {"out": torch.empty(5, 24, device=device)}
+    for each, args, more in ((op.default, map(leaf, operands), {}), (op.out, operands, out)):
+        assert set(torch.library.opcheck(each, (*args, "s04"), more).values()) == {"SUCCESS"}
+    with pytest.raises(ValueError, match=f"{package} has no dialect .*: use (cuda|triton)_kernels.gemm"):
+        op(*operands, dialect="cuda" if package == "triton_kernels" else "gluon")
+
+
+def test_a_dispatch_mode_sees_the_call(gemm, device):
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(self, fn, types, args=(), kwargs=None):
+            seen.append(str(fn))
+            return fn(*args, **(kwargs or {}))
+
+    operands, seen = (make(5, 16, device=device), make(16, 24, device=device)), []
+    with Recorder():
+        gemm(*operands, stage="s04")
+    assert seen in (["cuda_kernels.gemm.default"], ["triton_kernels.gemm.default"])
+
+
+ROWS, COLUMNS = torch.clone, by_columns
+FORMS = [
+    *itertools.product((("s04", "fp32"), ("s19", "bf16")), (ROWS, COLUMNS), (ROWS, COLUMNS)),
+    *((kernel, ROWS, COLUMNS) for kernel in (("s14", "fp32"), ("s16", "fp16"), ("s19", "tf32"), ("s20", "fp16x3"))),
+]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "form_a", "form_b"), FORMS, ids=lambda x: getattr(x, "__name__", None) or "-".join(x)
+)
+def test_gradients_are_right_and_stored_as_their_operands(gemm, device, monkeypatch, kernel, form_a, form_b):
+    """Against float64, by the check of all products; and nothing is copied that the kernel reads as it is stored."""
+    stage, math = kernel
+    rung, mode = gemm_ref.get_stage(stage), gemm_ref.MATHS[math]
+    if device == "cuda" and rung.refusal(torch.cuda.get_device_capability()):
+        pytest.skip("the GPU cannot run this rung")
+    copied = []
+    monkeypatch.setattr("gemm_ref.call.layout.copy_all", lambda *pairs: copied.append(len(pairs)) or copy_all(*pairs))
+    inputs = gemm_ref.make_inputs(gemm_ref.Problem(48, 32, 64, math), device=device)
+    a, b = leaf(form_a(inputs[0])), leaf(form_b(inputs[1]))
+    grad = gemm_ref.make_inputs(gemm_ref.Problem(48, 64, 32, math), seed=1, device=device)[0].to(mode.out_dtype)
+    fixed_a, fixed_b, counts = a.detach(), b.detach(), []
+    for x, c, operands in (
+        (a, gemm(a, fixed_b, stage=stage, math=math), (grad, fixed_b.t())),
+        (b, gemm(fixed_a, b, stage=stage, math=math), (fixed_a.t(), grad)),
+    ):
+        copied.clear()
+        (of_x,) = torch.autograd.grad(c, x, grad)
+        gemm_ref.check(of_x.contiguous(), *operands, math=math)
+        assert of_x.stride() == x.stride()
+        counts.append(sum(copied))
+    if (stage, math) in (("s04", "fp32"), ("s16", "fp16"), ("s19", "bf16")):
+        a_by_rows, b_by_rows, rows_alone = form_a is ROWS, form_b is ROWS, "nk" not in rung.reads_b(math, "cuda")
+        of_a = b_by_rows and rows_alone if a_by_rows else (not b_by_rows) + rows_alone
+        of_b = a_by_rows if b_by_rows else 1 + (not a_by_rows and rows_alone)
+        assert counts == [of_a, of_b], counts
+
+
+def test_gradients_of_an_epilogue(gemm, device):
+    """Those of bias, c, alpha, beta and relu, and their own gradients, to the bit of torch's in float64."""
+    if device == "cuda" and torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("s19 needs a GPU of compute capability 9.0")
+    a, b, c = (make(*shape, device=device, dtype=torch.bfloat16) for shape in ((8, 16), (16, 24), (8, 24)))
+    inputs = a, b, make(24, device=device), c
+
+    def grads(fn, inputs):
+        inputs = [leaf(x) for x in inputs]
+        first = torch.autograd.grad(fn(*inputs).sum(), inputs, create_graph=True)
+        return [x.double() for x in (*first, *torch.autograd.grad(first[0].sum() + first[1].sum(), inputs[:2]))]
+
+    found = grads(lambda a, b, bias, c: gemm(a, b, bias=bias, activation="relu", c=c, alpha=2.0, beta=0.5), inputs)
+    expected = grads(lambda a, b, bias, c: (2 * a @ b + 0.5 * c + bias).relu(), [x.double() for x in inputs])
+    assert all(torch.equal(x, y.to(torch.bfloat16).double()) for x, y in zip(found, expected, strict=True))
+
+
+def test_a_trained_network_follows_torch(gemm, device):
+    """An MLP of two layers in fp32, trained with `gemm` and with torch from the same weights: the losses agree."""
+    generator = torch.Generator().manual_seed(0)
+    x, y, *weights = (
+        torch.randn(shape, generator=generator).to(device) for shape in ((16, 8), (16, 4), (32, 8), (4, 32))
+    )
+
+    def losses(multiply):
+        first, second = (leaf(w.clone() / w.shape[1] ** 0.5) for w in weights)
+        optimizer = torch.optim.SGD([first, second], lr=0.1)
+        for _ in range(STEPS[device]):
+            loss = (multiply(multiply(x, first.t()).relu(), second.t()) - y).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            yield loss.item()
+
+    expected = list(losses(torch.matmul))
+    assert expected[-1] < 0.9 * expected[0]
+    assert list(losses(functools.partial(gemm, stage="s04"))) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("lead", [(), (0, 3), (2, 3), (2, 1, 3)], ids=str)
+def test_rows_of_any_batch(gemm, device, lead):
+    x, w = make(*lead, 16, device=device), make(24, 16, device=device)
+    strided = make(*lead, 32, device=device)[..., ::2]
+    out = torch.full((*lead, 24), torch.nan, device=device)
+    for each in (x, strided):
+        assert torch.equal(gemm(each, w.t(), stage="s04"), each @ w.t())
+    assert gemm(x, w.t(), stage="s04", out=out) is out and torch.equal(out, x @ w.t())
+
+
+def test_vmap_over_rows(gemm, device):
+    x, b = make(3, 2, 5, 16, device=device), make(16, 24, device=device)
+    rows = torch.vmap(lambda x: gemm(x, b, stage="s04"), in_dims=1)
+    assert torch.equal(torch.vmap(rows, in_dims=1)(x), (x @ b).permute(1, 2, 0, 3))
+
+
+A, B = make(4, 16), make(16, 8)
+HALVES = leaf(A.bfloat16()), B.bfloat16()
+REFUSALS = {
+    "batched b": (lambda gemm: gemm(A, B[None]), r"b must be one matrix .* \(1, 16, 8\): call gemm for each matrix"),
+    "vmap over b": (lambda gemm: torch.vmap(gemm)(A[None], B[None]), "vmap may map a alone, as in_dims=.0, None."),
+    "torch.func.grad": (lambda gemm: torch.func.grad(lambda a: gemm(a, B).sum())(A), "use torch.autograd.grad"),
+    "out and grad": (lambda gemm: gemm(leaf(A), B, out=A @ B), r"a requires grad, for which .* no `out`: pass a.det"),
+    "rows of out": (lambda gemm: gemm(A[None], B, out=A @ B), r"out must have the rows of a, \(1, 4, 'N'\)"),
+    "out with gaps": (
+        lambda gemm: gemm(A.view(2, 2, 16), B, out=A.new_empty(2, 3, 8)[:, :2]), "pass a contiguous out"
+    ),
+    "gelu": (lambda gemm: gemm(*HALVES, activation="gelu"), "backward pass of 'gelu' .*: leave `activation` out"),
+    "fp8": (lambda gemm: gemm(leaf(A.to(torch.float8_e4m3fn)), B.to(torch.float8_e4m3fn)), "fp8 has no backward pass"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_is_refused_says_what_to_do(name):
+    call, message = REFUSALS[name]
+    for gemm in (GEMMS["cuda"], GEMMS["gluon"]):
+        with pytest.raises((ValueError, RuntimeError), match=message):
+            call(gemm)
+
+
+def test_the_page_of_the_docs_runs(device, monkeypatch, capsys):
+    """All its blocks, in order, as a new user copies them; on a CPU without Inductor, whose compiler takes seconds."""
+    if device == "cpu":
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    names: dict[str, object] = {"__name__": "docs_torch"}
+    blocks = PYTHON.findall((ROOT / "docs" / "torch.md").read_text(encoding="utf-8"))
+    assert len(blocks) == 5
+    for block in blocks:
+        exec(compile(block, "docs/torch.md", "exec"), names)
+    assert re.fullmatch(r"torch \d+ us, s14 \d+ us\n", capsys.readouterr().out)
