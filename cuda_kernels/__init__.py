@@ -37,16 +37,16 @@ def gemm(
     on_range: str | None = None,
     batch_invariant: bool = False,
 ) -> torch.Tensor:
-    """activation(alpha a @ b + beta c + bias) with the CUDA kernel of one rung: (M, N), or `out` filled with it.
+    """activation(alpha a @ b + beta c + bias) with the CUDA kernel of one rung: (..., N), or `out` filled with it.
 
     Without `stage` it is the last rung that takes such operands and runs on their GPU, in fp32 with the tile that is
     chosen for their shape. `math` is by the dtype, but that tf32, which rounds fp32 operands, must be asked for. In
-    fp8 C is bfloat16, multiplied by `scale_a` and `scale_b`, each an fp32 tensor of one element or None for 1. There
-    is no backward pass: operands that require grad are refused, unless grad mode is off.
+    fp8 C is bfloat16, multiplied by `scale_a` and `scale_b`, each an fp32 tensor of one element or None for 1.
+    Gradients come from the same rung; torch.compile and its like see a custom op (`gemm_ref.call.torch_op`).
 
-    a (M, K), b (K, N). The rest is for the rungs that have epilogues (s19), which compute it in fp32: bias (N,), in C's
-    dtype or fp32; activation "relu", "gelu", "gelu_tanh" or "silu"; c (M, N), in C's dtype, which may be `out`; beta is
-    1 where there is a c, unless it is given, and where it is 0 c is not read.
+    a (..., K), b (K, N). The rest is for the rungs that have epilogues (s19), which compute it in fp32: bias (N,), in
+    C's dtype or fp32; activation "relu", "gelu", "gelu_tanh" or "silu"; c (..., N), in C's dtype, which may be `out`;
+    beta is 1 where there is a c, unless it is given, and where it is 0 c is not read.
 
     In the emulated modes (s20: fp16x3, bf16x6) C is fp32 from products of parts of 16 bits, which do not hold every row
     or column: on_range is "widen", which computes those in fp32 and is the default, or "raise", which raises

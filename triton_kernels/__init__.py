@@ -42,11 +42,10 @@ def gemm(
 
     Without a stage it is the last rung that takes such operands.
 
-    a: (M, K), b: (K, N), of one dtype, out: (M, N) or None, all on one device; returns `out` or a new (M, N). `math` is
-    by the dtype, but that tf32, which rounds fp32 operands, must be asked for. In fp8 C is bfloat16, multiplied by
-    `scale_a` and `scale_b`, each an fp32 tensor of one element or None for 1. There is no backward pass: operands that
-    require grad are refused, unless grad mode is off. bias, activation, c, alpha, beta, on_range
-    and batch_invariant are those of `cuda_kernels.gemm`.
+    a: (..., K), b: (K, N), of one dtype, out: (..., N) or None, all on one device; returns `out` or a new (..., N).
+    `math` is by the dtype, but that tf32, which rounds fp32 operands, must be asked for. In fp8 C is bfloat16,
+    multiplied by `scale_a` and `scale_b`, each an fp32 tensor of one element or None for 1. bias, activation, c, alpha,
+    beta, on_range, batch_invariant, gradients and what torch.compile sees are those of `cuda_kernels.gemm`.
 
     CUDA tensors run on their GPU, in torch's current stream; CPU tensors on the reference GPU (`gemm_ref.ptx`), from
     the same PTX. Strided operands are copied first. Raises ValueError for anything that does not fit (`gemm_ref.call`),
