@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 from gemm_ref.problem import Problem
@@ -11,6 +12,7 @@ WARN_AFTER_S = 10.0
 # instruction is one matrix product of NumPy's, so those rungs are faster.
 _PRODUCTS_PER_S = {"fp32": 1e8}
 _TENSOR_CORE_PRODUCTS_PER_S = 4e8
+_INSIDE = ("gemm_ref", "cuda_kernels", "triton_kernels", "torch")  # packages between a caller and the warning
 
 
 def seconds_on_reference_gpu(problem: Problem) -> float:
@@ -32,5 +34,13 @@ def warn_if_long(problem: Problem) -> None:
             "thread of the kernel on the CPU. Pass GPU tensors to use a GPU, smaller ones to try a kernel, or use "
             "gemm_ref.gemm(a, b) for the product alone",
             RuntimeWarning,
-            stacklevel=4,  # this function, run, a package's gemm, and the line that called it
+            stacklevel=_frames_to_caller(),
         )
+
+
+def _frames_to_caller() -> int:
+    """How many frames above `warn_if_long`, itself counted, is the line that called `gemm`."""
+    frame, count = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _INSIDE:
+        frame, count = frame.f_back, count + 1
+    return count

@@ -71,7 +71,11 @@ def test_a_compiled_call_equals_an_eager_one(gemm, device, compiled, stage):
         pytest.skip("s19 needs a GPU of compute capability 9.0")
     dtype = torch.float32 if stage is None else torch.bfloat16
     a, b, c = make(33, 48, device=device, dtype=dtype), make(48, 40, device=device, dtype=dtype), None
-    more = {} if stage is None else {"bias": make(40, device=device), "activation": "relu", "alpha": 0.5}
+    more = (
+        {}
+        if stage is None
+        else {"bias": make(40, device=device), "activation": "relu", "alpha": 0.5, "batch_invariant": True}
+    )
     fn = compiled(lambda a, b: gemm(a, b, stage=stage, **more) + 1)
     with torch.no_grad():
         for _ in range(4):

@@ -167,7 +167,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     of_a, of_b = ctx.needs_input_grad[:2]
     ctx.save_for_backward(a if of_b else None, b if of_a else None, output if activation else None)
     ctx.names, ctx.alpha, ctx.beta, ctx.last = tuple(names), alpha, beta, (on_range, batch_invariant)
-    ctx.by_columns = [x.t().is_contiguous() and not x.is_contiguous() for x in (a, b)]
+    by_columns = [x.t().is_contiguous() and not x.is_contiguous() for x in (a, b)]
+    ctx.by_columns = by_columns[0] and not batch_invariant, by_columns[1]  # M is the columns of dA^T
     ctx.bias_dtype = None if bias is None else bias.dtype
 
 
