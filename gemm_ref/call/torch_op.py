@@ -50,9 +50,9 @@ def define_op(package: str, dialect: str, prepare: Prepare) -> None:
 
     def resolve(more: tuple[Any, ...]) -> tuple[Any, ...]:
         """As `run` takes them after prepare: torch leaves out the last arguments that are the defaults."""
-        stage, dialect, variant, math, *extras, on_range, batch_invariant = *more, *defaults[len(more) :]
-        check_package(dialect, package)
-        return stage, dialect, variant, math, Extras(*extras), on_range, batch_invariant
+        values: tuple[Any, ...] = (*more, *defaults[len(more) :])
+        check_package(values[1], package)
+        return *values[:4], Extras(*values[4:-2]), *values[-2:]
 
     def compute(a: torch.Tensor, b: torch.Tensor, *more: Any, out: torch.Tensor | None = None) -> torch.Tensor:
         return run(a, b, out, prepare, *resolve(more))
