@@ -19,8 +19,10 @@ from experiments.check.report import Outcome, Report, Run, Word
 from experiments.check.subject import Launches, Subject, Trial, attempt, read_source
 from experiments.records.request import UsageError
 from gemm_ref import MATHS, Problem, ptx
+from gemm_ref.dialect import BY_HAND
 
 MAX_SECONDS = 12.0  # of a core's time; then no more sizes are searched for reasons
+_MAX_STEPS = 64  # of tiles along a side, to find from how many on it is wrong
 MAX_DETECTED = 8 << 20  # products; of larger problems only the result is checked
 
 
@@ -33,6 +35,8 @@ class Checker:
         self._specified = [subject.nearest_problem(problem) for problem in problems]
         self._start_s = _used_s()
         self._trials: list[Trial] = []
+        self._half: Problem | None = None  # of half tiles and slices
+        self._many: Problem | None = None  # of many whole tiles
         self._is_right_at: dict[tuple[Problem, bool], bool] = {}
         if subject.scalars:
             *before, last = (name.lower() for name in subject.scalars)
@@ -152,6 +156,10 @@ class Checker:
         subject = self.subject = replace(self.subject, survey=seen, tile=seen.tile or self.subject.tile)
         problems, one = sizes.choose(subject.tile, seen.slice, seen.depth)
         self._one_tile, self._slice = subject.nearest_problem(one), seen.slice
+        if subject.dialect != BY_HAND:
+            more = sizes.choose_more(subject.tile, seen.slice, subject.group)
+            self._half, self._many = map(subject.nearest_problem, more)
+            problems += more
         if subject.square:
             problems[0] = sizes.complete_cube(subject, seen)
         whole, *others = dict.fromkeys(map(subject.nearest_problem, problems))
@@ -247,6 +255,8 @@ class Checker:
                 self._add_reasons(diagnose.adds_to_c(self.subject, first) or diagnose.explain(self.subject, first))
             return next((trial.problem for trial in self._trials if not trial.fault and not trial.refusal), None)
         whole = self._explain_reads_of_c(whole, wrong)
+        if whole.right and (self._explain_tiles(whole.problem) or self._explain_halves()):
+            return whole.problem
         base: Problem | None = whole.problem
         known = len(self.report.why)
         if not whole.right:
@@ -308,7 +318,10 @@ class Checker:
         if cube != base and not whole.unordered:
             in_cube = self._record(cube, decisive=True, detect=True)
             if in_cube.right:
-                equal = self.report.equal = diagnose.equal_sizes(self._is_right, base, cube)
+                equal = diagnose.equal_sizes(self._is_right, base, cube)
+                if self._explain_tiles(cube, equal):
+                    return cube
+                self.report.equal = equal
                 two = message(Why.EQUAL_ONLY, one=equal[0], other=equal[1])
                 self._add_reasons(message(Why.SQUARE_ONLY) if equal == "MNK" else two)
                 side = max(self.subject.tile) + 3  # whether any ragged sizes do that are equal where they must
@@ -321,6 +334,35 @@ class Checker:
                     self._add_reasons(message(Why.IN_A_CUBE, side=cube.m, reason=reason))
         self._add_reasons(*diagnose.wrong_strides(self.subject))
         return None if whole.fault and base == whole.problem else base
+
+    def _explain_tiles(self, few: Problem, equal: str = "") -> bool:
+        """From how many tiles on it is wrong; few: whole tiles that are right. False where many are right, too."""
+        if self._many is None:
+            return False
+        sides, ends = dict(zip("mn", self.subject.tile, strict=True)), {"m": self._many.m, "n": self._many.n}
+        paths = [ends] if equal else [{"m": ends["m"]}, {"n": ends["n"]}, ends]  # along which sizes grow
+        grown = (lambda path: sizes.moved(few, "m", path["m"], equal)) if equal else lambda path: few.resized(**path)
+        path = next((path for path in paths if not self._is_right(grown(path))), None)
+        if path is None:
+            return False
+        steps = [{axis: min(count * sides[axis], end) for axis, end in path.items()} for count in range(1, _MAX_STEPS)]
+        wrong = next(problem for problem in map(grown, [*steps, path]) if not self._is_right(problem))
+        self._trials.append(self._record(wrong, decisive=True, detect=True))
+        rows, columns = self.subject.tile
+        self._add_reasons(message(Why.MANY_TILES, wrong=str(wrong), rows=rows, columns=columns))
+        return True
+
+    def _explain_halves(self) -> bool:
+        """Whether half a slice or tile is wrong where other parts of one are right: a test that lets halves pass."""
+        if self._half is None or self._is_right(self._half):
+            return False
+        for axis in sizes.AXES:
+            whole, half = getattr(self._one_tile, axis), getattr(self._half, axis)
+            others = (self._one_tile, *(self._one_tile.resized(**{axis: whole + step}) for step in (1, 3)))
+            if not self._is_right(self._one_tile.resized(**{axis: half})) and all(map(self._is_right, others)):
+                self._add_reasons(message(Why.HALF_PASSES, axis=axis.upper(), half=half, whole=whole, odd=whole + 1))
+                return True
+        return False
 
     def _explain_needs(self, base: Problem) -> None:
         """Which size must be a multiple of what, and why the first one past a whole size is wrong."""

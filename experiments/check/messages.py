@@ -132,6 +132,14 @@ class Why(StrEnum):
         "row's length or along the grid. A row of A has K elements, of B and of C N"
     )
     IN_A_CUBE = "with M = N = K = {side}, {reason}"
+    MANY_TILES = (
+        "with whole tiles of {rows} x {columns} it is right while they are few, and wrong from {wrong} on: their "
+        "number is what matters, as where a program finds its tile in groups or in a swizzle"
+    )
+    HALF_PASSES = (
+        "it is wrong for {axis} = {half} and right for {whole} and for {odd}: a test of what {axis} is a multiple of, "
+        "such as {axis} % 2 == 0 where {axis} % BLOCK_{axis} == 0 is meant, lets {half} pass"
+    )
     NEEDS_MULTIPLE = (
         "{axis} must be a multiple of {multiple}: with the other sizes whole, {smallest} is the smallest that fails"
     )

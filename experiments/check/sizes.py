@@ -18,6 +18,8 @@ _MULTIPLES = (2, 4, 8, 16, 32, 64, 128, 256)
 _MAX_PRODUCTS = 4 << 20  # of a problem with detectors: a second or two
 _MIN_SIDE = 16  # rows and columns of a tile; smaller ones are taken several at a time
 _MAX_SQUARE = 768  # rows of a square problem without detectors: some seconds
+_MANY = 8  # tiles that a kernel takes together, in most files; more are tried
+_MAX_MANY = 64 << 20  # products where there are many tiles, two columns of them; a quarter of it where there are more
 _SHALLOW = 32  # products of each sum where it is the tiles that matter
 
 SIDE = 512  # of the cube whose first block runs: two tiles, and more slices than any pipeline has
@@ -47,6 +49,24 @@ def choose(tile: tuple[int, int], slice_: int, depth: int) -> tuple[list[gemm_re
     deep = deep.resized(k=_least_distinct(depth, slice_, deep.m, deep.n))
     wide = wide.resized(k=_least_distinct(shallow, slice_, wide.m, wide.n))
     return [deep, wide, gemm_ref.Problem(rows + 3, columns + 5, max(part, 39)), *small], one
+
+
+def choose_more(tile: tuple[int, int], slice_: int, group: int) -> list[gemm_ref.Problem]:
+    """Returns (tiles and slices of which the last are halves, more tiles than any group of them has).
+
+    A test of K % 2 in place of K % BLOCK_K lets half a slice pass. group: tiles that a kernel takes together.
+    """
+    rows, columns = (side * cdiv(_MIN_SIDE, side) for side in tile)
+    half = gemm_ref.Problem(rows + rows // 2, columns + columns // 2, 0)
+    depth = slice_ + slice_ // 2
+    shallow = slice_ * cdiv(_SHALLOW, slice_)
+    down = max(min(max(group, _MANY), _MAX_MANY // (2 * rows * columns * shallow)) + 1, 3)
+    across = min(max(_MAX_MANY // 4 // (down * rows * columns * shallow), 2), _MANY + 2)
+    many = gemm_ref.Problem(down * rows, across * columns, 0)
+    return [
+        half.resized(k=depth if depth not in (half.m, half.n) else depth + slice_),
+        many.resized(k=_least_distinct(shallow, slice_, many.m, many.n)),
+    ]
 
 
 def complete_tiles(subject: Subject, seen: Survey) -> gemm_ref.Problem:

@@ -155,6 +155,11 @@ class Subject(ABC):
         """The call and the launch, in a line."""
 
     @property
+    def group(self) -> int:
+        """How many rows or columns of tiles it takes together, as far as its constants tell; else 0."""
+        return 0
+
+    @property
     def operand_type(self) -> torch.dtype:
         """The type of the elements of A, as the kernel takes them."""
         return gemm_ref.MATHS[self.math].dtype

@@ -180,6 +180,12 @@ class PythonKernel(Subject):
         return self.form.elements.a
 
     @property
+    def group(self) -> int:
+        constants = (item for each in self.started for item in each.constants.items())
+        found = (value for name, value in constants if re.search("group|swizzle|super", name, re.I))
+        return max((value for value in found if type(value) is int), default=0)
+
+    @property
     def ttir(self) -> str:
         return "".join(each.ttir for each in self.started)
 
