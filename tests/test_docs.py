@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+import torch
 
 from experiments.cli import app
 from experiments.records.store import PUBLISHED
@@ -59,3 +61,16 @@ def test_every_command_is_in_the_list():
     commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     listed = re.findall(r"^\| `([a-z]+)[ `]", text_of(ROOT / "docs" / "commands.md"), re.MULTILINE)
     assert set(listed) - {"make", "pip"} == commands
+
+
+@pytest.mark.parametrize("lost", [0, 8])
+def test_the_program_that_shows_a_lost_tail(monkeypatch, capsys, lost):
+    """On the CPU, at small sizes, with a product that loses the end of K, or does not."""
+    page = (ROOT / "docs/found.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^ *```python\n(.*?)^ *```$", page, re.MULTILINE | re.DOTALL)
+    program = textwrap.dedent(program).replace('"cuda"', '"cpu"')
+    program = program.replace("11528, range(8, 129, 8)", "24, range(8, 17, 8)")
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: torch.mm(a[:, : 24 - lost], b[: 24 - lost]))
+    exec(program, {})
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4 and all(f": {4 if lost else 0} wrong of 4" in line for line in lines)

@@ -14,6 +14,7 @@ from experiments.bench.measure import Bench, Setting
 from experiments.bench.rounds import MIN_USEFUL_ROUNDS, RoundPlan
 from experiments.bench.verify import CheckResult, DeviceLost, Inputs
 from experiments.progress import Bars
+from experiments.records import store, studies
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
 from experiments.records.rows import COLD, ERROR, FAIL, GRAPH, PASS, SKIPPED, TimedRow
@@ -149,6 +150,19 @@ def test_where_cublas_is_wrong_shares_are_of_the_next_right_baseline(wrong, refe
     row = entries[1].row(**entries[1].ratios(times_us))
     assert (row.detail, row.vs_cublas) == (detail, 1.0 if reference else None)
     assert measure.select_reference(entries[:2], entries[:2]) is None
+
+
+def test_no_published_time_is_of_a_product_that_lost_the_end_of_k():
+    """Eight of K products of normal numbers are sqrt(8 / K) of the norm: the error of a row of any kernel is less."""
+    seen = 0
+    for folder in store.published():
+        for name in studies.names():
+            frame = store.read(folder, name)
+            if {"median_us", "rel_error"} <= set(frame):
+                rows = frame[frame["median_us"].notna() & frame["rel_error"].notna()]
+                assert (rows["rel_error"] < 0.5 * np.sqrt(8 / rows["k"])).all(), (folder, name)
+                seen += int((rows["dialect"] == "").sum())
+    assert seen > 3000, "rows of baselines"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn])
