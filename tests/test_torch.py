@@ -116,6 +116,34 @@ def test_the_op_is_as_torch_wants_it(package, device):
         op(*operands, dialect="cuda" if package == "triton_kernels" else "gluon")
 
 
+@pytest.mark.gpu
+def test_a_layer_and_its_backward_pass_are_cuda_graphs(gemm):
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(make(24, 16, device="cuda"))
+
+        def forward(self, x):
+            return gemm(x, self.w.t(), stage="s04").relu()
+
+    layer = Layer()
+    graphed = torch.cuda.make_graphed_callables(layer, (leaf(make(2, 3, 16, device="cuda")),))
+    for sign in (1, -1):
+        x = leaf(sign * make(2, 3, 16, device="cuda"))
+        found = torch.autograd.grad(graphed(x).sum(), (x, layer.w))
+        expected = torch.autograd.grad((x @ layer.w.t()).relu().sum(), (x, layer.w))
+        assert all(map(torch.equal, found, expected))
+
+
+def test_an_eager_call_does_not_pay_for_the_dispatcher(gemm, device, monkeypatch):
+    """It goes straight to its plan, also where grad mode is on; the op would return a tensor."""
+    direct = object()
+    monkeypatch.setattr("gemm_ref.call.torch_op.run", lambda *call: direct)
+    assert (
+        gemm(make(5, 16, device=device), torch.nn.Parameter(make(16, 24, device=device), requires_grad=False)) is direct
+    )
+
+
 def test_a_dispatch_mode_sees_the_call(gemm, device):
     class Recorder(TorchDispatchMode):
         def __torch_dispatch__(self, fn, types, args=(), kwargs=None):

@@ -95,9 +95,9 @@ def call(
 
     Raises what `gemm_ref.call.execute.run` raises, and ValueError for an `out` (..., N) whose rows are no matrix.
     """
-    how, last = (prepare, stage, dialect, variant, math), (on_range, batch_invariant)
     if type(a) in _PLAIN and type(b) in _PLAIN and a.dim() == 2 and not _is_visible(a, b, extras):
-        return run(a, b, out, *how, extras, *last)
+        return run(a, b, out, prepare, stage, dialect, variant, math, extras, on_range, batch_invariant)
+    how, last = (prepare, stage, dialect, variant, math), (on_range, batch_invariant)
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)) or dialect not in DIALECTS:
         # Operands in parts, which are no tensors; or a mistake, which `run` names
         outside = "operands that are in parts are multiplied outside of graphs"
