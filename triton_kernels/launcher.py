@@ -279,7 +279,8 @@ class Prepared:
         names = self._kernel.arg_names[len(args) :]
         constants = [self._options[name] if name in self._options else parameters[name].default for name in names]
         by_triton, run, sizes = compiled[self._grid], compiled.run, self._sizes
-        has_scratch = run.global_scratch_size or run.profile_scratch_size  # memory that differs between launches
+        # Memory, or an address sanitiser's state, that differs between launches
+        differs = run.global_scratch_size or run.profile_scratch_size or getattr(run, "gsan_enabled", False)
         operand_at = [_describer(x) for x in described]
 
         def list_args(addresses: tuple[int, ...], extras: tuple[float | None, ...]) -> list:
@@ -298,7 +299,7 @@ class Prepared:
                     return again(matrices, more)
             addresses = tuple([x.data_ptr() for x in matrices])
             extras = tuple([x.data_ptr() if isinstance(x, torch.Tensor) else x for x in more])
-            if has_scratch or _has_hooks():
+            if differs or _has_hooks():
                 with without_gpu.driver_lock:
                     by_triton(*list_args(addresses, extras), stream=stream_of(index))
             else:
