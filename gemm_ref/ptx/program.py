@@ -20,6 +20,7 @@ from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.core.events import Observer, only_first, watching
 from gemm_ref.ptx.core.machine import DecodedKernel, Machine, Operation
 from gemm_ref.ptx.core.memory import GlobalMemory
+from gemm_ref.ptx.isa.matrix.wgmma import unpack_after_waits
 from gemm_ref.ptx.isa.numbers.fused import attach_runs
 from gemm_ref.ptx.isa.table import decode
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED
@@ -85,6 +86,7 @@ def load(text: str, entry: str | None = None) -> DecodedKernel:
     if entry is not None and entry not in entries:
         raise ParseError(f"the module has no kernel {entry}; it has {', '.join(entries)}")
     chosen = entries[entry] if entry else next(iter(entries.values()))
+    chosen = replace(chosen, instructions=unpack_after_waits(chosen))
     decoder = Decoder(chosen)
     operations: list[Operation] = []
     for part in (*decoder.functions.values(), decoder):

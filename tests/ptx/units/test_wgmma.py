@@ -184,6 +184,20 @@ def test_sums_in_fp16(columns):
     assert not torch.equal(want, (2048 + 2 * product).float())
 
 
+@pytest.mark.parametrize("use, is_early", [("", False), ("add.f16 %h2, %h0, %h1;", True)])
+def test_what_unpacks_sums_in_fp16_waits_for_them_unless_they_are_used(use, is_early):
+    """Triton unpacks them before the wait; for ptxas that renames a register, and nothing is read."""
+    _, _, image = plain("f16", 8)
+    once = FENCE + instruction("f16.f16", 8, *PLAIN, "1, 1, 0, 0", to="f16") + COMMIT
+    begin, unpack = ".reg .b16 %h<3>; mov.b32 %d0, 0; mov.b32 %d1, 0; ", "mov.b32 {%h0, %h1}, %d0; "
+    results, wait = [], WAIT_GROUP.format(0)
+    for body in (once + unpack + use + wait, once + wait + unpack):
+        out = torch.zeros(2, 128)
+        run_kernel(HEAD + begin + body + "mov.b32 %d0, {%h0, %h1}; " + storing(2), [image, out], block=(128, 1, 1))
+        results.append(out.view(torch.int32))
+    assert torch.equal(*results) != is_early
+
+
 @pytest.mark.parametrize("kinds", ["s8.s8", "u8.s8", "s8.u8"])
 def test_sums_of_integers(kinds):
     """Bytes of either sign; sums of 32 bits wrap round."""

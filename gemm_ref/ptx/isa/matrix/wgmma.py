@@ -12,12 +12,13 @@ from gemm_ref.ptx.core.machine import Control, Machine, Mask
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
 from gemm_ref.ptx.text.operands import Immediate, Register, Vector, items_of
-from gemm_ref.ptx.text.parser import Instruction
+from gemm_ref.ptx.text.parser import Entry, Instruction
 from gemm_ref.ptx.units.formats import BITS, INTEGERS, numbers
 from gemm_ref.ptx.units.warpgroups import Warpgroups, WgmmaShape
 from gemm_ref.ptx.units.wgmma_operands import K_BYTES, fragments_to_matrix
 
 _NAME = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f32|f16|s32)\.(\w+)\.(\w+)")
+_REGISTER, _LEAVES = re.compile(r"%\w+"), ("bra", "brx", "ret", "exit", "call")
 _KINDS = {("f16", "f16"), ("bf16", "bf16"), ("tf32", "tf32")}
 _KINDS |= {(a, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")}
 _KINDS |= {(a, b) for a in INTEGERS for b in INTEGERS}
@@ -40,6 +41,37 @@ def wgmma(decoder: Decoder, instruction: Instruction) -> Control:
         return place + 1
 
     return Control(step)
+
+
+def unpack_after_waits(entry: Entry) -> list[Instruction]:
+    """Return the kernel's instructions; what unpacks sums in fp16 between their wgmma and its wait stands behind that.
+
+    So Triton writes them, and ptxas, to which such a `mov` only renames registers, places them. One stays before
+    whatever else needs its registers, and in its basic block.
+    """
+    if not any(_NAME.match(each.name) and ".f16.f16.f16" in each.name for each in entry.instructions):
+        return entry.instructions
+    ordered: list[Instruction] = []
+    unpacked: list[Instruction] = []  # since the last wgmma
+    starts, accumulators, needed = set(entry.labels.values()), set[str](), set[str]()
+    for place, each in enumerate(entry.instructions):
+        names = set(_REGISTER.findall(each.text))
+        if place not in starts and each.parts[0] == "mov" and isinstance(each.operands[0], Vector):
+            if len(names & accumulators) == 1 and not each.guard:
+                unpacked.append(each)
+                needed |= names
+                continue
+        waits = each.name.startswith("wgmma.wait_group")
+        if place in starts or each.parts[0] in _LEAVES or names & needed and not waits:
+            ordered += unpacked
+            unpacked, needed = [], set()
+        ordered.append(each)
+        if waits:
+            ordered += unpacked
+            unpacked, needed, accumulators = [], set(), set()
+        elif _NAME.match(each.name):
+            accumulators |= {item.name for item in items_of(each.operands[0]) if isinstance(item, Register)}
+    return ordered + unpacked
 
 
 def _execution(decoder: Decoder, instruction: Instruction) -> Callable[[Machine, np.ndarray], None]:
