@@ -64,23 +64,20 @@ def test_a_compiled_layer_has_one_graph_for_all_sizes_and_its_gradients(gemm, de
         assert torch.equal(y, expected) and torch.equal(w.grad, v.grad) and x.grad.shape == shape
 
 
-@pytest.mark.parametrize("stage", [None, "s19_any_shape"])
-def test_a_compiled_call_equals_an_eager_one(gemm, device, compiled, stage):
-    """The default rung in fp32, and tensor cores with an epilogue; the second call replays a CUDA graph on a GPU."""
+def test_compiled_calls_equal_eager_ones(gemm, device, compiled):
+    """The default rung in fp32, and tensor cores with an epilogue; on a GPU the last calls replay a CUDA graph."""
     if device == "cuda" and torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("s19 needs a GPU of compute capability 9.0")
-    dtype = torch.float32 if stage is None else torch.bfloat16
-    a, b, c = make(33, 48, device=device, dtype=dtype), make(48, 40, device=device, dtype=dtype), None
-    more = (
-        {}
-        if stage is None
-        else {"bias": make(40, device=device), "activation": "relu", "alpha": 0.5, "batch_invariant": True}
-    )
-    fn = compiled(lambda a, b: gemm(a, b, stage=stage, **more) + 1)
+
+    def multiply(a, b, bias):
+        halves = gemm(a.bfloat16(), b.bfloat16(), bias=bias, activation="relu", alpha=0.5, batch_invariant=True)
+        return gemm(a, b) + 1, halves + 1
+
+    operands, fn = [make(*shape, device=device) for shape in ((33, 48), (48, 40), (40,))], compiled(multiply)
     with torch.no_grad():
-        for _ in range(4):
-            c = fn(a, b)
-        assert torch.equal(c, gemm(a, b, stage=stage, **more) + 1)
+        for _ in range(4 if device == "cuda" else 1):
+            found = fn(*operands)
+        assert all(map(torch.equal, found, multiply(*operands)))
 
 
 def test_out_is_filled_in_a_graph(gemm, device, compiled):
@@ -157,18 +154,18 @@ def test_a_dispatch_mode_sees_the_call(gemm, device):
 
 
 ROWS, COLUMNS = torch.clone, by_columns
+KERNELS = ("s04-fp32", "s19-bf16", "s14-fp32", "s16-fp16", "s19-tf32", "s20-fp16x3")
 FORMS = [
-    *itertools.product((("s04", "fp32"), ("s19", "bf16")), (ROWS, COLUMNS), (ROWS, COLUMNS)),
-    *((kernel, ROWS, COLUMNS) for kernel in (("s14", "fp32"), ("s16", "fp16"), ("s19", "tf32"), ("s20", "fp16x3"))),
+    *itertools.product(["cuda"], KERNELS[:2], (ROWS, COLUMNS), (ROWS, COLUMNS)),
+    *itertools.product(["cuda"], KERNELS[2:], [ROWS], [COLUMNS]),
+    *itertools.product(["triton", "gluon"], KERNELS, [ROWS], [COLUMNS]),
 ]
 
 
-@pytest.mark.parametrize(
-    ("kernel", "form_a", "form_b"), FORMS, ids=lambda x: getattr(x, "__name__", None) or "-".join(x)
-)
-def test_gradients_are_right_and_stored_as_their_operands(gemm, device, monkeypatch, kernel, form_a, form_b):
+@pytest.mark.parametrize(("dialect", "kernel", "form_a", "form_b"), FORMS, ids=lambda x: getattr(x, "__name__", x))
+def test_gradients_are_right_and_stored_as_their_operands(device, monkeypatch, dialect, kernel, form_a, form_b):
     """Against float64, by the check of all products; and nothing is copied that the kernel reads as it is stored."""
-    stage, math = kernel
+    gemm, (stage, math) = GEMMS[dialect], kernel.split("-")
     rung, mode = gemm_ref.get_stage(stage), gemm_ref.MATHS[math]
     if device == "cuda" and rung.refusal(torch.cuda.get_device_capability()):
         pytest.skip("the GPU cannot run this rung")
@@ -187,7 +184,7 @@ def test_gradients_are_right_and_stored_as_their_operands(gemm, device, monkeypa
         gemm_ref.check(of_x.contiguous(), *operands, math=math)
         assert of_x.stride() == x.stride()
         counts.append(sum(copied))
-    if (stage, math) in (("s04", "fp32"), ("s16", "fp16"), ("s19", "bf16")):
+    if kernel in ("s04-fp32", "s16-fp16", "s19-bf16"):
         a_by_rows, b_by_rows, rows_alone = form_a is ROWS, form_b is ROWS, "nk" not in rung.reads_b(math, "cuda")
         of_a = b_by_rows and rows_alone if a_by_rows else (not b_by_rows) + rows_alone
         of_b = a_by_rows if b_by_rows else 1 + (not a_by_rows and rows_alone)
