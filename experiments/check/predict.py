@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from math import lcm
 
-import numpy as np
 import torch
 
 import gemm_ref
@@ -16,7 +15,7 @@ from experiments.check.subject import InstructionLimit, Subject
 from experiments.records.request import UsageError
 from experiments.records.rows import COLD
 from gemm_ref import clock, ptx
-from gemm_ref.clock import NAMES, Prediction
+from gemm_ref.clock import Prediction
 from gemm_ref.launch import cdiv
 from gemm_ref.problem import Problem
 
@@ -71,15 +70,10 @@ def _plain(error: Exception, subject: Subject) -> str:
 
 
 def _predicted(subject: Subject, prediction: Prediction, quote: Quote) -> Predicted:
-    limit, share = prediction.limit
-    is_wait = share not in prediction.longest.busy.values()
-    limit = _as_wait(limit) if is_wait else limit
-    lines = []
+    limit, lines = prediction.limit, []
     for line in prediction.lines:
-        waits = sorted(((wait, _as_wait(NAMES[reason])) for reason, wait in line.waits.items()), reverse=True)
-        quoted = quote(line.file, line.line)
-        lines += [LineTime(line.file, line.line, quoted, line.share, {name: wait for wait, name in waits})]
-    lines = [line for line in lines if line.line]  # others are not of the source
+        if line.line:  # others are not of the source
+            lines += [LineTime(line.file, line.line, quote(line.file, line.line), line.share, dict(line.waits))]
     return Predicted(
         clock.read(prediction.gpu).name,
         str(prediction.problem),
@@ -87,17 +81,10 @@ def _predicted(subject: Subject, prediction: Prediction, quote: Quote) -> Predic
         *prediction.interval_us,
         prediction.tflops,
         _cublas_tflops(subject, prediction),
-        limit,
-        share,
-        is_wait,
-        max(lines, key=lambda line: (line.waits.get(limit, 0), line.share), default=None),
+        *limit,
+        max(lines, key=lambda line: (line.waits.get(limit.name, 0), line.share), default=None),
         [line for line in lines[:SHOWN_LINES] if line.share >= MIN_SHARE],
     )
-
-
-def _as_wait(name: str) -> str:
-    """What warps wait for, in words; the model names some waits by the resource that is busy."""
-    return name if name.startswith("waiting") else f"waiting for {name}"
 
 
 def _cublas_tflops(subject: Subject, prediction: Prediction) -> float | None:
@@ -109,7 +96,5 @@ def _cublas_tflops(subject: Subject, prediction: Prediction) -> float | None:
         return None
     folder = store.PUBLISHED.parent / gpu_slug(clock.read(prediction.gpu).name)
     rows = frames.timed(store.read(folder, "squares"), math)
-    rows = rows[(rows["backend"] == "cublas") & (rows["mode"] == COLD)]
-    ratios = np.log(rows[list(frames.SIZES)] / [problem.m, problem.n, problem.k]).abs().max(axis=1)
-    near = rows["tflops"][ratios <= np.log(_MAX_RATIO)]
-    return None if near.empty else float(near[ratios[near.index].idxmin()])
+    row = frames.nearest(rows[(rows["backend"] == "cublas") & (rows["mode"] == COLD)], problem, _MAX_RATIO)
+    return None if row is None else float(row["tflops"])

@@ -69,6 +69,16 @@ def fastest_variants(frame: pd.DataFrame) -> pd.DataFrame:
     return own.loc[own.groupby(["stage", "dialect"], sort=False)["median_us"].idxmin()]
 
 
+def nearest(frame: pd.DataFrame, problem: gemm_ref.Problem, max_ratio: float = np.inf) -> pd.Series | None:
+    """Returns the row whose sizes have the least sum of squared logarithmic ratios to the problem's, the first of such.
+
+    max_ratio: between each size of the row and the problem's, either way. None where no row is as near as that.
+    """
+    ratios = np.log((frame[list(SIZES)] / [problem.m, problem.n, problem.k]).astype(float)).abs()
+    ratios = ratios[(ratios <= np.log(max_ratio)).all(axis=1)]
+    return None if ratios.empty else frame.loc[(ratios**2).sum(axis=1).idxmin()]
+
+
 def cubes(frame: pd.DataFrame) -> pd.DataFrame:
     """Returns the rows of problems with M = N = K."""
     return frame[(frame["m"] == frame["n"]) & (frame["n"] == frame["k"])]

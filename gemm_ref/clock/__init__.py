@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from gemm_ref.clock.gpu import Gpu, read
-from gemm_ref.clock.predict import NAMES, LaunchTime, Line, time_launch
+from gemm_ref.clock.predict import LaunchTime, Limit, Line, NeedsHalf, time_launch
 from gemm_ref.clock.sample import Sample, Sampler
 from gemm_ref.clock.steps import NotModelled
 from gemm_ref.compute import MATHS
@@ -30,12 +30,11 @@ from gemm_ref.ptx.core.memory import GlobalMemory
 from gemm_ref.ptx.text.errors import LeftOver, PtxError
 
 __all__ = [
-    "Gpu", "LaunchTime", "Line", "NAMES", "NotModelled", "Prediction", "predict", "predict_samples", "read", "zeros",
+    "Gpu", "LaunchTime", "Limit", "Line", "NotModelled", "Prediction", "predict", "predict_samples", "read", "zeros",
 ]  # fmt: skip
 
 INTERVAL = 0.17  # of predicted times, about nine in ten are this near to measured ones (docs/clock.md)
 _SAMPLE_K = 1024  # of the problem whose blocks are run
-_SATURATED = 0.7  # share of the time from which on a busy resource is what holds a kernel back
 
 
 @dataclass(frozen=True)
@@ -67,16 +66,12 @@ class Prediction:
         return max(self.launches, key=lambda each: each.microseconds)
 
     @property
-    def limit(self) -> tuple[str, float]:
-        """What holds the longest launch back, with its share of the time: what is busiest, or else waited for most."""
-        launch = self.longest
-        resource, share = max(launch.busy.items(), key=lambda each: each[1])
-        if share < _SATURATED and launch.waiting:
-            resource, share = max(launch.waiting.items(), key=lambda each: each[1])
-        return NAMES[resource], share
+    def limit(self) -> Limit:
+        """What holds the longest launch back."""
+        return self.longest.limit
 
     @property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> list[Line]:
         """The longest launch by source line, the one with the largest share of its time first."""
         return self.longest.lines
 
@@ -98,15 +93,15 @@ def predict(
     sampled = problem
     if problem.k > sample_k and _launches(gemm, problem) == _launches(gemm, problem.resized(k=sample_k)):
         sampled = problem.resized(k=sample_k)
-    samples, halves = _observe(gemm, sampled), []
-    half = sampled.resized(k=sampled.k // 2)
-    if (
-        sampled.k < problem.k
-        and any(each.recorder for each in samples)
-        and _launches(gemm, half) == _launches(gemm, sampled)
-    ):
-        halves = _observe(gemm, half)
-    return predict_samples(samples, problem, gpu, problem.k / max(1, sampled.k), halves)
+    samples, half, scale = _observe(gemm, sampled), sampled.resized(k=sampled.k // 2), problem.k / max(1, sampled.k)
+    if sampled.k == problem.k or not any(each.recorder for each in samples):
+        try:
+            return predict_samples(samples, problem, gpu, scale)
+        except NeedsHalf:
+            pass
+    if _launches(gemm, half) == _launches(gemm, sampled):
+        return predict_samples(samples, problem, gpu, scale, _observe(gemm, half))
+    return predict_samples(_observe(gemm, problem), problem, gpu, 1.0)
 
 
 def predict_samples(
@@ -115,7 +110,7 @@ def predict_samples(
     """As `predict`, from launches that were observed.
 
     scale: the problem's K by that of the samples; halves: the same launches with half the samples' K, where that is
-    known: it makes the predictions of recorded kernels better.
+    known. Raises NeedsHalf where that is missing, ValueError and NotModelled.
     """
     table = read(gpu)
     pairs = itertools.zip_longest(samples, halves)

@@ -8,10 +8,11 @@ them one wave after another.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from gemm_ref.clock import flow, machine
 from gemm_ref.clock.gpu import Gpu
@@ -38,7 +39,7 @@ NAMES = MappingProxyType(
         IMAD: "integer multiplies",
         XU: "conversions",
         SHUFFLE: "shuffles",
-        machine.REGISTERS: "register ports",
+        machine.REGISTERS: "waiting for register ports",
         machine.SHARED: "waiting for shared memory",
         machine.GLOBAL: "waiting for global memory",
         machine.BARRIER: "waiting at barriers",
@@ -47,10 +48,23 @@ NAMES = MappingProxyType(
     }
 )
 ARCHITECTURE = "sm_90a"  # of all GPUs in the table
+SATURATED = 0.7  # share of the time from which on a busy resource is what holds a kernel back
 MOST_UNEXPLAINED = 0.2  # share of the executions of PTX lines; beyond, no time is given
 TO_SHARED = 4.0  # clocks from a scheduler to L1 and shared memory (an assumption)
 FEWEST_TRIPS, MOST_TRIPS = 8, 24  # of a main loop that are simulated
+_MOST_UNROLLED = 8  # times that a loop may be unrolled without the suspicion of being two
 ISSUES = 100_000  # of all warps in a main loop, about as many as are simulated in a second
+
+
+class Limit(NamedTuple):
+    """What holds a kernel or a line back."""
+
+    name: str  # of a resource that is busy, or of what schedulers wait for, one of NAMES
+    share: float  # of the time
+    is_wait: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} ({'' if self.is_wait else 'busy '}{self.share:.0%} of the time)"
 
 
 @dataclass(frozen=True)
@@ -60,7 +74,18 @@ class Line:
     file: str
     line: int
     share: float  # of the time
-    waits: Mapping[str, float]  # shares of the time in which schedulers waited there, by reason
+    waits: Mapping[str, float]  # shares of the time in which schedulers waited there, by name
+    callers: tuple[str, ...] = ()  # `file:line` of the call that was inlined there, then of that one's caller, ...
+
+    @property
+    def limit(self) -> Limit:
+        """What its share of the time consists of most: a wait, or the issue of its own instructions."""
+        issue = Limit(NAMES[machine.ISSUE], self.share - sum(self.waits.values()), is_wait=False)
+        return max([issue, *(Limit(*wait, is_wait=True) for wait in self.waits.items())], key=lambda of: of.share)
+
+
+class NeedsHalf(Exception):
+    """Half the K has to be observed too."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +98,50 @@ class LaunchTime:
     waves: float
     busy: Mapping[str, float]  # shares of the time in which each resource worked
     waiting: Mapping[str, float]  # shares of the time in which schedulers could not issue, by reason
-    lines: tuple[Line, ...]  # the one of the largest share first
+    places: tuple[Line, ...]  # one for each source line and chain of calls that leads there
     unexplained: float  # share of the executions of PTX lines that no path through the machine code explains
+
+    @property
+    def lines(self) -> list[Line]:
+        """By source line, wherever it is called from; the one with the largest share of the time first."""
+        return _merge(self.places, lambda place: f"{place.file}:{place.line}")
+
+    def lines_in(self, file: str) -> list[Line]:
+        """By line of a file, with what is called there in other files; the largest share first.
+
+        file: without folders. What neither is in the file nor is called there is left out.
+        """
+
+        def name(place: Line) -> str:
+            frames = (f"{place.file}:{place.line}", *place.callers)
+            return next((frame for frame in frames if frame.rpartition(":")[0] == file), "")
+
+        return [line for line in _merge(self.places, name) if line.file]
+
+    @property
+    def limit(self) -> Limit:
+        """The busiest resource, or what is waited for most where none is busy for SATURATED of the time."""
+        resource, share = max(self.busy.items(), key=lambda each: each[1])
+        if share >= SATURATED or not self.waiting:
+            return Limit(NAMES[resource], share, is_wait=False)
+        reason, share = max(self.waiting.items(), key=lambda each: each[1])
+        return Limit(name_wait(reason), share, is_wait=True)
+
+
+def _merge(places: Sequence[Line], name: Callable[[Line], str]) -> list[Line]:
+    """The sums of places with the same `file:line` by `name`, the largest share first."""
+    shares, waits = Counter[str](), defaultdict[str, Counter[str]](Counter)
+    for place in places:
+        shares[name(place)] += place.share
+        waits[name(place)].update(place.waits)
+    found = ((*key.rpartition(":"), share, dict(waits[key].most_common())) for key, share in shares.most_common())
+    return [Line(file, int(line or 0), share, its) for file, _, line, share, its in found]
+
+
+def name_wait(reason: str) -> str:
+    """Returns what warps wait for, in words; the model names some waits by the resource that is busy."""
+    name = NAMES[reason]
+    return name if name.startswith("waiting") else f"waiting for {name}"
 
 
 _Paths = Sequence[tuple[Sequence[Step], Sequence[int]]]  # of each warp: its steps, and where trips begin
@@ -97,12 +164,14 @@ class _Work:
 def time_launch(
     sample: Sample, gpu: Gpu, scale: float = 1.0, is_cold: bool = True, half: Sample | None = None
 ) -> LaunchTime:
-    """The time of one launch whose main loop is `scale` times as long as the sample's.
+    """The time of one launch whose K is `scale` times the sample's.
 
-    half: of a kernel that was recorded, the same with half the K: the difference tells what more K takes.
+    half: the same with half the sample's K: the difference tells what more K takes where that is not told by trips of
+    the main loop, as of kernels that were recorded and of blocks that compute several tiles.
     is_cold: whether all that it reads comes from device memory; what an earlier launch wrote may be in L2.
 
-    Raises ValueError where the machine code cannot be followed, and NotModelled for instructions without a cost.
+    Raises ValueError where the machine code cannot be followed, NotModelled for instructions without a cost, and
+    NeedsHalf where `half` is missing.
     """
     launch = sample.launch
     kernel, cubin = machine_code(sample)
@@ -116,29 +185,47 @@ def time_launch(
     whole, rest = divmod(blocks, at_once)
     rates = _rates(gpu, memory_share(sample, at_once * gpu.multiprocessors, scale, gpu.l2_bytes))
     needed, cluster = (recorder.needed, math.prod(launch.cluster)) if recorder else ({}, 1)
-    more = max(0.0, work.trips * scale - work.simulated)
-    paths_of_half = _traced(half, gpu).paths if half and half.recorder else ()
+    work_of_half = None
+    if half:
+        its = _traced(half, gpu) if recorder else _work(half, kernel, gpu, ISSUES / (launch.num_warps * at_once))
+        work_of_half = its if recorder or its.trips == work.trips else None
+    elif scale > 1 and not recorder and _has_inner_loops(sample, work):
+        raise NeedsHalf(f"{kernel.name}: how long it takes with more K does not follow from one K")
 
-    def clocks_of(count: int) -> tuple[Run, float]:
-        """What so many blocks take that a multiprocessor has at a time."""
+    def simulate(work: _Work, count: int, needed: Mapping[tuple[int, int], int]) -> tuple[Run, float, float]:
+        """A run of so many blocks that a multiprocessor has at a time; the clocks of all its trips, and of one more."""
         run = Multiprocessor(rates, work.paths, count, needed, cluster).run()
         trip = run.commit
-        if work.fewer:
+        if work.fewer and (work.trips > work.simulated or work_of_half is None):
             end = Multiprocessor(rates, work.fewer, count).run().end
             trip = (run.end - end) / (work.simulated - work.fewer_simulated)
-        elif half and half.recorder:
-            end = Multiprocessor(rates, paths_of_half, count, half.recorder.needed, cluster).run().end
-            trip = (run.end - end) * 2 / max(1.0, work.simulated)
-        return run, run.end + more * trip
+        return run, run.end + (work.trips - work.simulated) * trip, trip
+
+    def clocks_of(count: int) -> tuple[Run, float]:
+        """What they take with the whole K."""
+        run, clocks, trip = simulate(work, count, needed)
+        if work_of_half is None:
+            return run, clocks + max(0.0, scale - 1) * work.trips * trip
+        shorter = simulate(work_of_half, count, half.recorder.needed if half and half.recorder else {})[1]
+        return run, clocks + (scale - 1) * 2 * (clocks - shorter)
 
     run, clocks = clocks_of(at_once)
     total = whole * clocks + (clocks_of(rest)[1] if rest else 0.0)
-    busy, waiting, lines = _shares(sample, work, run, clocks, 1 + more / max(1.0, work.simulated))
+    busy, waiting, places = _shares(sample, work, run, clocks, max(1.0, work.trips * scale / max(1.0, work.simulated)))
     mhz = _mhz(kernel, busy.get(machine.TENSOR, 0.0), gpu)
     least = least_us(sample, scale, gpu.roof["dram_read"] * 1e6) if is_cold else 0.0
     busy[machine.MEMORY] = max(busy.get(machine.MEMORY, 0.0), min(1.0, least / (total / mhz)))
     microseconds = max(total / mhz, least)
-    return LaunchTime(kernel.name, microseconds, held, blocks / at_once, busy, waiting, lines, work.unexplained)
+    return LaunchTime(kernel.name, microseconds, held, blocks / at_once, busy, waiting, places, work.unexplained)
+
+
+def _has_inner_loops(sample: Sample, work: _Work) -> bool:
+    """Whether something may be executed again and again in each trip of the main loop, or there is no such loop.
+
+    A loop whose body is executed many times a trip is another loop, or this one unrolled.
+    """
+    most = max(int(count.max()) for count in sample.executed.values())
+    return most > _MOST_UNROLLED * work.trips
 
 
 def machine_code(sample: Sample) -> tuple[SassKernel, bytes]:
@@ -261,17 +348,16 @@ def _shares(
         waiting[reason] += weight(place) * clocks
         by_line[work.ptx_lines[place]][reason] += weight(place) * clocks
     total = busy[machine.ISSUE] + sum(waiting.values())
-    places = {each.ptx_line: (each.file, each.line) for each in sample.kernel.entry.instructions}
-    merged: dict[tuple[str, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    sources = {each.ptx_line: (each.file, each.line, each.callers) for each in sample.kernel.entry.instructions}
+    merged: dict[tuple[str, int, tuple[str, ...]], Counter[str]] = defaultdict(Counter)
     for ptx_line, reasons in by_line.items():
-        for reason, clocks in reasons.items():
-            merged[places.get(ptx_line, ("", 0))][reason] += clocks / total
-    lines = [
-        Line(file, line, sum(of.values()), {reason: share for reason, share in of.items() if reason != machine.ISSUE})
-        for (file, line), of in merged.items()
-    ]
+        merged[sources.get(ptx_line, ("", 0, ()))].update(reasons)
+    places = []
+    for (file, line, callers), of in merged.items():
+        waits = {name_wait(reason): clocks / total for reason, clocks in of.items() if reason != machine.ISSUE}
+        places.append(Line(file, line, sum(of.values()) / total, waits, callers))
     return (
         {resource: min(1.0, worked / duration) for resource, worked in busy.items()},
         {reason: clocks / total for reason, clocks in waiting.items()},
-        tuple(sorted(lines, key=lambda each: -each.share)),
+        tuple(places),
     )

@@ -119,7 +119,9 @@ class Sampler(Observer):
             sums.misses += missed > 0
 
     def _touch(self, sectors: list[int]) -> None:
-        """Note which sectors of which tensor are loaded."""
+        """Note which sectors of which tensor are loaded: none of a copy that lies outside of it."""
+        if not sectors:
+            return
         first = sectors[0] * SECTOR
         for tensor in self._tensors:
             if tensor.first - SECTOR < first < tensor.first + tensor.size:

@@ -125,20 +125,20 @@ def measured(stage: str, variant: str) -> float:
 
 
 @pytest.mark.parametrize(
-    "stage, variant, limit",
+    "stage, variant, limit, is_wait",
     [
-        ("s01_naive", "default", "L1 cache and shared memory"),
-        ("s05_bank_conflict", "conflicted", "L1 cache and shared memory"),
-        ("s09_conflict_free", "one_block", "waiting for global memory"),
-        ("s12_async_copy", "wide", "issue slots"),
+        ("s01_naive", "default", "L1 cache and shared memory", False),
+        ("s05_bank_conflict", "conflicted", "L1 cache and shared memory", False),
+        ("s09_conflict_free", "one_block", "waiting for global memory", True),
+        ("s12_async_copy", "wide", "issue slots", False),
     ],
 )
-def test_predicted_times_are_near_the_published_ones(stage, variant, limit):
+def test_predicted_times_are_near_the_published_ones(stage, variant, limit, is_wait):
     """No constant is fitted to them, so this holds the model's error (docs/clock.md has all rungs)."""
     gemm = functools.partial(cuda_kernels.gemm, stage=stage, variant=variant)
     prediction = clock.predict(gemm, Problem(4096, 4096, 4096), "nvidia-h200")
     assert prediction.microseconds == pytest.approx(measured(stage, variant), rel=0.12)
-    assert prediction.limit[0] == limit
+    assert (prediction.limit.name, prediction.limit.is_wait) == (limit, is_wait)
     assert prediction.lines[0].file.endswith(f"{stage}.cu")
     assert sum(line.share for line in prediction.lines) == pytest.approx(1)
     assert max(prediction.longest.busy.values()) <= 1
@@ -152,7 +152,26 @@ def test_a_kernel_that_waits_for_tensor_cores_and_copies_is_predicted_from_its_r
     rows = rows[(rows.stage == "s17_wgmma_tma") & (rows.dialect == "cuda") & (rows.math == "bf16") & (rows.m == 4096)]
     square = rows[(rows.n == 4096) & (rows.k == 4096)]
     assert prediction.microseconds == pytest.approx(float(square.median_us.iloc[0]), rel=0.15)
-    assert prediction.limit[0] == "tensor cores"
+    assert prediction.limit.name == "tensor cores" and not prediction.limit.is_wait
+
+
+def test_a_line_has_what_is_called_there_in_other_files():
+    def place(file, line, share, *callers, **waits):
+        return clock.Line(file, line, share, waits, callers)
+
+    places = (
+        place("mine.cu", 3, 0.2, pipe=0.1),
+        place("mma.cuh", 9, 0.3, "mma.cuh:20", "mine.cu:3", tensor=0.25),
+        place("mma.cuh", 9, 0.4, "mine.cu:7", tensor=0.1),
+        place("", 0, 0.1),
+    )
+    launch = clock.LaunchTime("mine", 1.0, None, 1.0, {"issue": 0.5}, {"tensor": 0.4}, places, 0.0)
+    assert [(each.file, each.line) for each in launch.lines] == [("mma.cuh", 9), ("mine.cu", 3), ("", 0)]
+    one, other = launch.lines_in("mine.cu")
+    assert (one.line, one.share, one.waits) == (3, pytest.approx(0.5), {"tensor": 0.25, "pipe": 0.1})
+    assert one.limit == ("tensor", 0.25, True) and other.limit == ("issue slots", pytest.approx(0.3), False)
+    assert launch.limit == ("waiting for tensor cores", 0.4, True)
+    assert str(replace(launch, waiting={}).limit) == "issue slots (busy 50% of the time)"
 
 
 def test_a_phase_ends_when_all_that_ended_it_has_happened():

@@ -1,0 +1,37 @@
+"""Predictions of a call: what more K takes where a block computes several tiles, and what is kept of an earlier run."""
+
+from __future__ import annotations
+
+import pytest
+
+import gemm_ref
+from experiments.bench import predictions
+from experiments.records import cache
+from experiments.records.contenders import with_blocks
+from gemm_ref import Implementation, Problem, clock
+from tests.experiments.fixtures import raising
+
+CARD = "nvidia-h200"
+
+
+def test_a_longer_k_is_extrapolated_also_where_a_block_computes_several_tiles():
+    stage, problem = gemm_ref.get_stage("s14"), Problem(32, 256, 384)
+    gemm = with_blocks(Implementation(stage, "tile32x128", "cuda", "fp32", "kn"), blocks=1).load()
+    whole = clock.predict(gemm, problem, CARD, sample_k=problem.k)
+    assert clock.predict(gemm, problem, CARD, sample_k=256).microseconds == pytest.approx(whole.microseconds, rel=0.02)
+
+
+def test_a_prediction_is_kept_until_a_fresh_one_is_wanted(monkeypatch):
+    entries: dict[tuple[str, str], bytes] = {}
+    monkeypatch.setattr(cache, "load", lambda *key: entries.get(key))
+    monkeypatch.setattr(cache, "save", lambda name, digest, content: entries.update({(name, digest): content}))
+    problem = Problem(128, 128, 256, "bf16")
+    plan = predictions.plan_call(problem, CARD, "cuda", "s17")
+    first = predictions.predict(plan, problem, CARD)
+    assert first.kernels.lines and first.microseconds > first.copies.microseconds == 0
+    monkeypatch.setattr(clock, "predict", raising(ValueError("again")))
+    assert predictions.predict(plan, problem, CARD) == first
+    other = problem.resized(m=256)
+    for arguments in ((plan, problem, CARD, True), (predictions.plan_call(other, CARD, "cuda", "s17"), other, CARD)):
+        with pytest.raises(ValueError, match="again"):
+            predictions.predict(*arguments)
