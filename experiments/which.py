@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import pandas as pd
-import torch
 
-import cuda_kernels
-import triton_kernels
+from experiments.bench import predictions
 from experiments.bench.provenance import gpu_slug
-from experiments.console import print_table
+from experiments.console import out, print_table, tell
 from experiments.publish.numbers import format_fixed, format_number, format_percent, format_precise
 from experiments.records import frames, store
 from experiments.records.rows import COLD, PASS
 from gemm_ref import DIALECTS, Problem, clock
-from gemm_ref.call import Plan
-from gemm_ref.call.choose import choose
-from gemm_ref.call.execute import Entry, execute
-from gemm_ref.call.layout import COPIES
-from gemm_ref.call.validate import validate
-from gemm_ref.epilogue import Extras
-from gemm_ref.operands import as_layout
-from gemm_ref.rung import DEFAULT_VARIANT
 
 _STUDIES = ("shapes", "squares", "tensor_cores")  # which time default calls with cold caches
-_PACKAGES = {"cuda": cuda_kernels, "triton": triton_kernels}  # by backend
 
 
 @dataclass(frozen=True)
@@ -42,13 +30,16 @@ class Measured:
 
 @dataclass(frozen=True)
 class Time:
-    """The predicted time of a call, and what holds its longest kernel back for which share of that kernel's time."""
+    """The predicted time of a call with all that it launches; what holds its longest kernel back, for which share."""
 
     microseconds: float
     interval_us: tuple[float, float]
     tflops: float
     limit: str
     limit_share: float
+    is_wait: bool  # whether the limit is waited for, and not a busy resource
+    copies: predictions.Copies  # in front of the kernel
+    kernels: int  # that are launched behind the copies: a second one adds the sums of a split K
 
 
 @dataclass(frozen=True)
@@ -57,9 +48,9 @@ class Candidate:
 
     dialect: str
     stage: str = ""
-    tile: str = ""
+    tile: str = ""  # its name
+    tile_sizes: tuple[int, int] = (0, 0)  # rows and columns of C
     blocks: int | None = None  # None where the grid follows from the sizes
-    omitted: str = ""  # from the time: what the call launches before the kernel
     time: Time | None = None
     refusal: str = ""
     nearest: Measured | None = None  # of the same rung
@@ -93,28 +84,34 @@ def read_measured(card: str, math: str) -> pd.DataFrame:
 
 
 def find_nearest(rows: pd.DataFrame, problem: Problem) -> Measured | None:
-    """Returns the first of the rows whose sizes have the least sum of squared logarithmic ratios to the problem's."""
-    if rows.empty:
+    """Returns the row that is nearest to the problem (`frames.nearest`); None without rows."""
+    row = frames.nearest(rows, problem)
+    if row is None:
         return None
-    ratios = rows[list(frames.SIZES)] / [problem.m, problem.n, problem.k]
-    row = rows.loc[(np.log(ratios.astype(float)) ** 2).sum(axis=1).idxmin()]
     return Measured("x".join(str(row[name]) for name in frames.SIZES), float(row["median_us"]), float(row["vs_cublas"]))
 
 
 def show(found: Answer) -> None:
-    """Prints a row for each dialect, then one for cuBLAS."""
-    reference, rows = frames.reference(found.math), []
+    """Prints a row for each dialect, then one for cuBLAS; below the table, what a call launches beside its kernel."""
+    reference, rows, notes = frames.reference(found.math), [], []
     for each in found.candidates:
-        kernel = f"{each.stage} {each.tile}" + (f", {each.blocks} blocks" if each.blocks else "")
+        title = DIALECTS[each.dialect].title
+        kernel = f"{each.stage} {each.tile} ({'x'.join(map(str, each.tile_sizes))})" if each.stage else ""
+        kernel += f", {each.blocks} blocks" if each.blocks else ""
         cells = f"not predicted: {each.refusal}", "", ""
         if time := each.time:
             text = f"{format_number(time.microseconds)} µs ({' to '.join(map(format_number, time.interval_us))})"
-            text += f", without {each.omitted}" * bool(each.omitted)
+            if time.copies.what:
+                notes.append(f"{title}: {format_number(time.copies.microseconds)} µs of it are for {time.copies.what}")
+            if time.kernels > 1:
+                notes.append(f"{title}: {time.kernels} kernels, of which the last adds the parts of C")
             cells = text, format_number(time.tflops), f"{time.limit}, {format_percent(time.limit_share, 0)}"
-        rows.append((DIALECTS[each.dialect].title, kernel.strip(), *cells, *_cells(each.nearest)))
+        rows.append((title, kernel, *cells, *_cells(each.nearest)))
     columns = ("", "kernel", "predicted", "TFLOP/s", "held back by", "nearest measured", f"of {reference}")
     rows.append((reference, "", "", "", "", *_cells(found.cublas)))
     print_table(f"{found.problem} in {found.math} on an {found.gpu}", columns, rows)
+    for note in notes:
+        tell(note, out)
 
 
 def _cells(row: Measured | None) -> tuple[str, str]:
@@ -125,27 +122,15 @@ def _cells(row: Measured | None) -> tuple[str, str]:
 def _predict(problem: Problem, dialect: str, card: str, rows: pd.DataFrame) -> Candidate:
     found = Candidate(dialect)
     try:
-        plan = _plan(*clock.zeros(problem), problem.math, dialect, card, DEFAULT_VARIANT)
-        rung, tile = plan.implementation.stage.id, plan.implementation.variant
-        copied = [name for name, copy in (("A", plan.copy_a), ("B", plan.copy_b)) if copy in COPIES]
-        omitted = "splitting A and B" if plan.split else f"copying {' and '.join(copied)}" if copied else ""
-        own = rows[(rows["dialect"] == dialect) & (rows["stage"] == rung)]
-        found = Candidate(dialect, rung, tile, plan.blocks, omitted, nearest=find_nearest(own, problem))
-        time = clock.predict(partial(_run, math=problem.math, dialect=dialect, card=card, tile=tile), problem, card)
-        return replace(found, time=Time(time.microseconds, time.interval_us, time.tflops, *time.limit))
+        plan = predictions.plan_call(problem, card, dialect)
+        item = plan.implementation
+        own = rows[(rows["dialect"] == dialect) & (rows["stage"] == item.stage.id)]
+        sizes = item.config.BLOCK_M, item.config.BLOCK_N
+        found = Candidate(dialect, item.stage.id, item.variant, sizes, plan.blocks, nearest=find_nearest(own, problem))
+        its = predictions.predict(plan, problem, card)
+        about = its.copies, len(its.kernels.launches)
+        time = Time(its.microseconds, its.interval_us, its.tflops, *its.kernels.limit, *about)
+        return replace(found, time=time)
     except Exception as error:  # whatever stops one dialect says nothing of the others
         reason = re.sub(r"\b_Z\w+: ", "", str(error).partition("\n")[0])  # without the kernel's mangled name
         return replace(found, refusal=reason or type(error).__name__)
-
-
-def _plan(a: torch.Tensor, b: torch.Tensor, math: str, dialect: str, card: str, tile: str) -> Plan:
-    """The plan that a call makes on the GPU; the default variant as `tile` selects one for the sizes."""
-    plan, gpu = validate(a, b, stage=None, dialect=dialect, variant=tile, math=math), clock.read(card)
-    plan = replace(plan, sms=gpu.multiprocessors, gpu=gpu.name)
-    return choose(plan, a, as_layout(b, frames.LAYOUT[math]), None, Extras())
-
-
-def _run(a: torch.Tensor, b: torch.Tensor, math: str, dialect: str, card: str, tile: str) -> torch.Tensor:
-    """Computes a @ b on the reference GPU as the call on the GPU would; the tile stays where K is a sample's."""
-    plan, b = _plan(a, b, math, dialect, card, tile), as_layout(b, frames.LAYOUT[math])
-    return execute(Entry(), plan, _PACKAGES[DIALECTS[dialect].backend].prepare, a, b, None, a, Extras())

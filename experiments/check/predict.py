@@ -81,7 +81,9 @@ def _predicted(subject: Subject, prediction: Prediction, quote: Quote) -> Predic
         *prediction.interval_us,
         prediction.tflops,
         _cublas_tflops(subject, prediction),
-        *limit,
+        limit.name,
+        limit.share,
+        limit.is_wait,
         max(lines, key=lambda line: (line.waits.get(limit.name, 0), line.share), default=None),
         [line for line in lines[:SHOWN_LINES] if line.share >= MIN_SHARE],
     )

@@ -31,7 +31,8 @@ class RowCache:
 
     def __init__(self, experiment: str, environment: dict, *, fresh: bool = False) -> None:
         self.environments: dict[str, dict] = {}  # of the rows that were read: run -> environment
-        self._experiment, self._environment, self._fresh = experiment, environment, fresh
+        self.fresh = fresh
+        self._experiment, self._environment = experiment, environment
         self._digest_at_start = functools.cache(self._digest)
 
     def read(self, contender: Contender) -> Parts:
@@ -39,7 +40,7 @@ class RowCache:
         if contender.kernel is None:
             return {}
         digest = self._digest_at_start(*_kernel(contender))
-        if self._fresh:
+        if self.fresh:
             return {}
         parts, runs = self._load(contender, digest)
         self.environments |= runs

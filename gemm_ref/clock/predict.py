@@ -8,7 +8,7 @@ them one wave after another.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -130,12 +130,18 @@ class LaunchTime:
 
 def _merge(places: Sequence[Line], name: Callable[[Line], str]) -> list[Line]:
     """The sums of places with the same `file:line` by `name`, the largest share first."""
-    shares, waits = Counter[str](), defaultdict[str, Counter[str]](Counter)
+    shares: dict[str, float] = defaultdict(float)
+    waits: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for place in places:
         shares[name(place)] += place.share
-        waits[name(place)].update(place.waits)
-    found = ((*key.rpartition(":"), share, dict(waits[key].most_common())) for key, share in shares.most_common())
-    return [Line(file, int(line or 0), share, its) for file, _, line, share, its in found]
+        for reason, share in place.waits.items():
+            waits[name(place)][reason] += share
+    found = []
+    for key, share in sorted(shares.items(), key=lambda each: -each[1]):
+        file, _, line = key.rpartition(":")
+        by_share = sorted(waits[key].items(), key=lambda wait: -wait[1])
+        found.append(Line(file, int(line or 0), share, dict(by_share)))
+    return found
 
 
 def name_wait(reason: str) -> str:
@@ -349,9 +355,10 @@ def _shares(
         by_line[work.ptx_lines[place]][reason] += weight(place) * clocks
     total = busy[machine.ISSUE] + sum(waiting.values())
     sources = {each.ptx_line: (each.file, each.line, each.callers) for each in sample.kernel.entry.instructions}
-    merged: dict[tuple[str, int, tuple[str, ...]], Counter[str]] = defaultdict(Counter)
+    merged: dict[tuple[str, int, tuple[str, ...]], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for ptx_line, reasons in by_line.items():
-        merged[sources.get(ptx_line, ("", 0, ()))].update(reasons)
+        for reason, clocks in reasons.items():
+            merged[sources.get(ptx_line, ("", 0, ()))][reason] += clocks
     places = []
     for (file, line, callers), of in merged.items():
         waits = {name_wait(reason): clocks / total for reason, clocks in of.items() if reason != machine.ISSUE}

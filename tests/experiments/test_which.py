@@ -47,7 +47,9 @@ def test_a_small_product(invoke, published):
         chosen = choice.choose(gemm_ref.get_stage("s19"), each.dialect, PROBLEM, 132, True, "NVIDIA H100 80GB HBM3")
         assert (each.stage, each.tile, each.blocks) == ("s19_any_shape", chosen.tile, chosen.blocks)
         assert each.time.interval_us[0] < each.time.microseconds < each.time.interval_us[1] and each.time.limit
-        assert (each.nearest is not None) == (each.dialect == "cuda") and each.omitted == ""
+        assert (each.nearest is not None) == (each.dialect == "cuda") and each.time.copies.what == ""
+        config = gemm_ref.get_stage("s19").config(chosen.tile, each.dialect)
+        assert each.tile_sizes == (config.BLOCK_M, config.BLOCK_N) and each.time.kernels == 1
 
 
 @needs_study("shapes")
@@ -70,11 +72,16 @@ def test_what_cannot_be_predicted_has_a_row_with_the_reason(invoke, monkeypatch)
     assert result.exit_code == 1 and found["problem"] == "33x35x37" and found["gpu"] == "NVIDIA H200"
     for each in found["candidates"]:
         assert (each["stage"], each["time"], each["refusal"]) == ("s20_emulated", None, "FROB has no cost")
-        assert each["omitted"] == "splitting A and B"
     assert "not predicted: FROB has no cost" in invoke("which", "33x35x37", "--math", "fp16x3").said
 
 
-def test_a_copy_in_front_of_the_kernel_is_named(monkeypatch):
-    monkeypatch.setattr(clock, "predict", raising(ValueError))
-    found = which.answer(Problem(33, 35, 37, "tf32"), clock.read("h200"))
-    assert {(each.omitted, each.refusal) for each in found.candidates} == {("copying A and B", "ValueError")}
+def test_copies_in_front_of_the_kernel_are_in_the_time(invoke):
+    gpu = clock.read("h200")
+    found = which.answer(Problem(33, 35, 37, "tf32"), gpu)
+    moved = 2 * 4 * (33 * 37 + 35 * 37)  # bytes, read and written in one launch
+    for each in found.candidates:
+        assert each.time.copies.what == "copying A and B"
+        assert each.time.copies.microseconds == pytest.approx(gpu.launch["empty"] + moved / gpu.roof["dram_copy"] / 1e6)
+        assert each.time.interval_us[0] > each.time.copies.microseconds
+    said = invoke("which", "33x35x37", "--math", "tf32").said
+    assert "CUDA: 1.99 µs of it are for copying A and B" in said and "(64x32)" in said

@@ -18,19 +18,23 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from experiments.bench import parallel
+from experiments.bench import parallel, predictions
 from experiments.bench.verify import describe
 from experiments.progress import Bars
 from experiments.records import frames, store, workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import DEFAULT, FULL, Request
 from experiments.records.rows import COLD, ERROR, PASS, SKIPPED
+from experiments.records.source_lines import kernel_file
 from experiments.studies.predicted.row import PredictedRow
-from gemm_ref import Problem, clock
+from gemm_ref import DIALECTS, Problem
 from gemm_ref.clock.gpu import cards
-from gemm_ref.operands import as_layout
 
 NAME = "predicted"
+# The default preset leaves out Triton's rungs that are another rung's kernel, Gluon, half of whose predicted times are
+# within 5% of CUDA's, and kernels that take 9 to 20 s each: their blocks compute several tiles.
+_SIMILAR = "gluon"
+_SLOW = (("s14_register_banks", "triton"), ("s20_emulated", "cuda"), ("s20_emulated", "triton"))
 _TIMED_IN = ("ladder", "squares", "shapes", "tensor_cores")  # studies whose times are of the same kernels
 
 
@@ -38,10 +42,14 @@ def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is no part of this experiment; empty if it is. The device does not matter: none is used."""
     if contender.kernel is None:
         return "baselines are not part of it: their machine code is not compiled here"
-    if request.preset == FULL or request.math or request.stages:
+    if request.preset == FULL or request.math or request.stages or request.backends:
         return ""
     is_first = contender.is_default and contender.math == contender.kernel.stage.maths[0]
-    return "" if is_first else "variants and further compute types: --stage, --math or --preset full predicts them"
+    kernel = contender.stage, contender.dialect
+    has_own_file = kernel_file(*kernel) == DIALECTS[contender.dialect].file_of(contender.stage)
+    if is_first and has_own_file and contender.dialect != _SIMILAR and kernel not in _SLOW:
+        return ""
+    return "it is not in the default preset: --stage, --backend, --math or --preset full predicts it"
 
 
 def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[PredictedRow]:
@@ -52,7 +60,8 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
     bars.begin("predicting", len(contenders) * len(parts))
     measured = {card: published_times(card) for _, card in parts}
     jobs = [(contender, parts) for contender in contenders]
-    for rows in parallel.measure_parts(jobs, _work, bars, request.row_cache):
+    work = functools.partial(_work, fresh=request.row_cache is None or request.row_cache.fresh)
+    for rows in parallel.measure_parts(jobs, work, bars, request.row_cache):
         yield from (_with_measured(row, measured[row.card]) for row in rows)
 
 
@@ -78,29 +87,30 @@ def _with_measured(row: PredictedRow, measured: Mapping[tuple, tuple[float, str]
     return replace(row, measured_us=time, measured_in=study, ratio=ratio)
 
 
-def _work(contender: Contender, parts: Sequence[tuple[Problem, str]]) -> Iterator[list[PredictedRow]]:
-    return ([_row(contender, *part)] for part in parts)
+def _work(contender: Contender, parts: Sequence[tuple[Problem, str]], fresh: bool) -> Iterator[list[PredictedRow]]:
+    return ([_row(contender, *part, fresh)] for part in parts)
 
 
-def _row(contender: Contender, problem: Problem, card: str) -> PredictedRow:
+def _row(contender: Contender, problem: Problem, card: str, fresh: bool) -> PredictedRow:
+    assert contender.kernel is not None
     problem = replace(problem, math=contender.math, b_layout=frames.LAYOUT[contender.math])
     about = functools.partial(PredictedRow.about, NAME, contender, problem, card=card)
     try:
-        gemm = contender.load()
-        found = clock.predict(lambda a, b: gemm(a, as_layout(b, problem.b_layout)), problem, card)
+        plan = predictions.plan_call(problem, card, contender.dialect, contender.stage, contender.kernel.variant)
+        found = predictions.predict(plan, problem, card, fresh)
     except ValueError as refusal:  # of an instruction that has no cost yet, or of code that cannot be followed
         return about(status=SKIPPED, detail=str(refusal))
     except Exception as error:  # a rung that does not compile is a row, and the others go on
         return about(status=ERROR, detail=describe(error))
-    (low, high), (limit, share) = found.interval_us, found.limit
+    (low, high), longest = found.interval_us, found.kernels.longest
     return about(
         predicted_us=found.microseconds,
         low_us=low,
         high_us=high,
         tflops=found.tflops,
-        limit=limit,
-        limit_share=share,
-        waves=found.longest.waves,
-        blocks_held=found.longest.held.blocks,
-        unexplained=found.longest.unexplained,
+        limit=longest.limit.name,
+        limit_share=longest.limit.share,
+        waves=longest.waves,
+        blocks_held=longest.held.blocks,
+        unexplained=longest.unexplained,
     )

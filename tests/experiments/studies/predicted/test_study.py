@@ -40,11 +40,16 @@ def test_a_kernel_is_predicted_or_refused_by_the_instruction_that_has_no_cost(mo
     assert row.measured_us and row.ratio is None
 
 
-def test_the_default_preset_has_one_variant_of_a_rung_and_the_full_one_all_cards():
-    pool = [each for each in contenders() if not study.unsuited(each, Request("cpu"))]
-    assert len(pool) == sum(len(rung.dialects) for rung in gemm_ref.STAGES.values())
-    everything = [each for each in contenders() if not study.unsuited(each, Request("cpu", preset=FULL))]
-    assert len(everything) == len(list(gemm_ref.implementations()))
+def test_the_default_preset_has_one_variant_of_a_rung_with_its_own_kernel_and_the_full_one_all():
+    def chosen(**filters):
+        return [each for each in contenders() if not study.unsuited(each, Request("cpu", **filters))]
+
+    pool = [(each.stage, each.dialect) for each in chosen()]
+    assert len(set(pool)) == len(pool)
+    assert {stage for stage, dialect in pool if dialect == "cuda"} == {*gemm_ref.STAGES} - {"s20_emulated"}
+    assert ("s04_shared_tile", "triton") in pool and ("s09_conflict_free", "triton") not in pool
+    assert {dialect for _, dialect in pool} == {"cuda", "triton"}
+    assert len(chosen(preset=FULL)) == len(chosen(backends=("gluon",))) == len(list(gemm_ref.implementations()))
 
 
 def published(study_name: str) -> pd.DataFrame:
