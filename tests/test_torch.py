@@ -191,6 +191,20 @@ def test_gradients_are_right_and_stored_as_their_operands(device, monkeypatch, d
         assert counts == [of_a, of_b], counts
 
 
+def test_rows_of_a_gradient_are_batch_invariant_where_rows_of_c_are():
+    """On the reference GPU: without `batch_invariant` the tile of s14, and with it the last bits, follow M."""
+    generator = torch.Generator().manual_seed(0)
+    a, b, grad = (torch.randn(shape, generator=generator) for shape in ((200, 16), (16, 264), (200, 264)))
+
+    def first_row(rows: int, batch_invariant: bool) -> torch.Tensor:
+        x = leaf(by_columns(a[:rows]))
+        c = cuda_kernels.gemm(x, b, stage="s14", batch_invariant=batch_invariant)
+        return torch.autograd.grad(c, x, grad[:rows])[0][0]
+
+    assert torch.equal(first_row(1, True), first_row(200, True))
+    assert not torch.equal(first_row(1, False), first_row(200, False))
+
+
 def test_gradients_of_an_epilogue(gemm, device):
     """Those of bias, c, alpha, beta and relu, and their own gradients, to the bit of torch's in float64."""
     if device == "cuda" and torch.cuda.get_device_capability() != (9, 0):
