@@ -124,17 +124,14 @@ class LikelySums:
         self.reach = math.sqrt(2 * math.log(2 * math.sqrt(2) * elements / FALSE_ALARM))  # x
         self._oracle, self._mode, self._device = oracle, mode, device
         # sqrt(Q) >= |A| @ |B| / sqrt(K), so a smaller K gains nothing; past the second limit a sum may lose half of it.
-        sharper = oracle.k > (self.reach + 1) ** 2 and oracle.k * mode.sum_eps <= 1
+        # In emulated compute types rows may be computed in fp32 instead, whose sums lose more than the table has.
+        sharper = oracle.k > (self.reach + 1) ** 2 and oracle.k * mode.sum_eps <= 1 and mode.parts == 1
         self.applies = sharper and elements * oracle.k <= MAX_LIKELY_PRODUCTS
 
     def allowed(self) -> torch.Tensor:
         """Returns the error that the sum of each element may have, shape (M, N)."""
-        mode, k = self._mode, self._oracle.k
-        root = self._oracle.on(self._device, "squares").sqrt()
-        error = root * ((self.reach + 1) * k * mode.sum_eps)
-        if mode.parts > 1:  # which small products are left out is no rounding
-            return error + self._oracle.on(self._device, "scale") * (2 * mode.operand_eps)
-        return error + root * (self.reach * 2 * mode.operand_eps)
+        eps = (self.reach + 1) * self._oracle.k * self._mode.sum_eps + self.reach * 2 * self._mode.operand_eps
+        return self._oracle.on(self._device, "squares").sqrt() * eps
 
     def holds_at(self, a: torch.Tensor, b: torch.Tensor, excess: torch.Tensor) -> bool:
         """Returns whether it holds in one of the elements that exceed it most; excess (M, N): 0 where none does.
@@ -159,7 +156,7 @@ class LikelySums:
                 sums = padded.view(-1, stride, block).sum(2).cumsum(0)
                 if not bool((sums.abs() <= limit).all()):
                     return False
-        if not self._mode.operand_eps or self._mode.parts > 1:
+        if not self._mode.operand_eps:
             return True
         rounded = [[_to_tf32(x, half) for half in (0, 1 << 12)] for x in (left, right)]
         lost = (abs(float((x * y - products).sum())) for x in rounded[0] for y in rounded[1])

@@ -253,7 +253,7 @@ class Product(Entry):
         self.fn, result = self.load()
         if result := result or self.refusal():
             return result
-        probes = [] if self.extras.specified else [tail_probe(self.problem, self.device)]
+        probes = [] if self.extras.specified else [tail_probe(self.problem, self.inputs[-1].a.device.type)]
         for inputs in [*probes, *self.inputs]:
             result = self.verify(self.fn, inputs)
             if not result.accuracy:
