@@ -31,7 +31,7 @@ class Started:
     constants: dict[str, object]  # of the kernel, by name, with its sizes
     grid: tuple[int, int, int]
     shared_bytes: int
-    ttir: str  # Triton's first form of the kernel, before it is one for a GPU; of Gluon none
+    ttir: str  # Triton's first form of the kernel, before it is one for a GPU; of Gluon its own
     foreign: tuple[str, ...] = ()  # options that Triton does not have for NVIDIA GPUs, and which were left out
 
 
@@ -76,7 +76,7 @@ def on_reference_gpu(
     def execute(compiled: CompiledKernel, bound: dict[str, object], blocks: tuple[int, int, int]) -> None:
         values = [bound[name] for name, kind in compiled.src.signature.items() if kind != "constexpr"]
         passed = [x.base if isinstance(x, TensorWrapper) else x for x in values]
-        shared, ttir = compiled.metadata.shared, compiled.asm.get("ttir", "")
+        shared, ttir = compiled.metadata.shared, compiled.asm.get("ttir") or compiled.asm.get("source", "")
         with begin(Started(compiled.src.fn.__name__, bound, blocks, shared, ttir)):
             names = tuple(name_of(x) if isinstance(x, torch.Tensor) else "" for x in passed)
             if not dry:

@@ -98,6 +98,8 @@ class Checker:
             self._count(base)
         if isinstance(self.subject, CudaKernel):
             self.report.limits += faults.find_overflows(self.subject)
+        else:
+            self.report.limits += self.subject.find_overflows()
 
     # --- what the kernel computes ----------------------------------------------------------------------------
 

@@ -165,6 +165,14 @@ class Limit(StrEnum):
         "offsets into {matrix} are computed in 32 bits ({file}:{line}), so the kernel fails once {matrix} has 2^{bits} "
         "elements: write (size_t)row * N + col"
     )
+    NARROW_OFFSETS = (
+        "offsets into {matrix} are computed in {width} bits ({file}:{line}), so the kernel fails once {matrix} has "
+        "2^{bits} elements: write row.to(tl.int64) * stride"
+    )
+    NARROW_INDEX = (
+        "an index into {matrix} is cut to {width} bits ({file}:{line}), so the kernel fails once a side of {matrix} "
+        "has 2^{bits} elements: leave it in 32"
+    )
 
 
 class Advice(StrEnum):

@@ -183,6 +183,10 @@ class Subject(ABC):
         """Returns the kernel with the grid's x and y exchanged, and that grid as --grid, where the user chooses it."""
         return None
 
+    def find_overflows(self) -> list[Message]:
+        """Returns a limit for each matrix whose offsets or indices are computed in too few bits."""
+        return []
+
     def row_steps(self) -> Iterable[tuple[int, str, str, str]]:
         """Yields (line, matrix, name, size) of each `matrix[row * name + ...]` in the source, name being M, N or K."""
         return ()

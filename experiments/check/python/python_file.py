@@ -26,8 +26,8 @@ from triton.runtime.errors import OutOfResources
 
 import gemm_ref
 from experiments.check import diagnose
-from experiments.check.messages import Message, Note, message
-from experiments.check.python import functions, module, operands, untuned
+from experiments.check.messages import Limit, Message, Note, message
+from experiments.check.python import functions, module, offsets, operands, untuned
 from experiments.check.python.stand_in import MODELS, StandIn, renamed
 from experiments.check.subject import PLAIN, Options, Scales, Subject, Trial, attempt, bias_vector, read_source
 from experiments.records.request import UsageError
@@ -89,7 +89,8 @@ class HostCall:
             limit = self.stand_in.model.shared_memory_per_block_optin
             if launch.shared_bytes > limit:
                 raise OutOfResources(launch.shared_bytes, limit, "shared memory")
-            started.append(launch)
+            named = {name: name_of(x) if isinstance(x, torch.Tensor) else x for name, x in launch.constants.items()}
+            started.append(replace(launch, constants=named))
             return self.stand_in.away()
 
         problem = gemm_ref.Problem(c.shape[0], c.shape[1], a.shape[1])
@@ -184,6 +185,19 @@ class PythonKernel(Subject):
         constants = (item for each in self.started for item in each.constants.items())
         found = (value for name, value in constants if re.search("group|swizzle|super", name, re.I))
         return max((value for value in found if type(value) is int), default=0)
+
+    def find_overflows(self) -> list[Message]:
+        found: dict[tuple[Limit, object], Message] = {}
+        for launch in self.started:
+            for each in offsets.find_narrow(launch.ttir):
+                name = launch.constants.get(each.parameter)
+                matrix = name if name in functions.MATRICES else each.parameter
+                code = Limit.NARROW_INDEX if each.is_index else Limit.NARROW_OFFSETS
+                place = {"file": each.file, "line": each.line}
+                found.setdefault(
+                    (code, matrix), message(code, matrix=matrix, width=each.bits + 1, bits=each.bits, **place)
+                )
+        return list(found.values())
 
     @property
     def ttir(self) -> str:
