@@ -93,7 +93,8 @@ class Fault:
 def find_faults(trial: Trial, quote: Quote) -> list[Fault]:
     """Returns what the detectors reported, in their order, and then what stopped the run."""
     seen = (each for each in trial.findings if each.kind not in detected.NOTES)
-    faults = [_fault_of(each, quote) for each in seen if not _is_unused(each, trial) and not _is_beside_c(each)]
+    left = (each for each in seen if not (_is_unused(each, trial) or _is_beside_c(each) or _is_duplicate(each, trial)))
+    faults = [_fault_of(each, quote) for each in left]
     if trial.fault:
         file, line = place_of(trial.fault)
         faults.append(Fault(kind_of(trial.fault), trial.fault, file, line, quote(file, line)))
@@ -154,6 +155,19 @@ def _is_unused(finding: ptx.Finding, trial: Trial) -> bool:
 def _is_beside_c(finding: ptx.Finding) -> bool:
     """Whether unwritten elements are of a buffer other than C: only all of C must be written."""
     return finding.kind == FaultKind.NEVER_WRITTEN and not re.search(r"elements of C\b", finding.text)
+
+
+def _is_duplicate(finding: ptx.Finding, trial: Trial) -> bool:
+    """Whether warps of one Triton program store the same right element, each by a copy of one statement.
+
+    With `warp_specialize=True` the compiler gives a tile that it cannot divide to both groups of consumers.
+    """
+    here, there = (
+        (finding.file, finding.line, finding.block),
+        (finding.other_file, finding.other_line, finding.other_block),
+    )
+    is_copy = here == there and finding.file.endswith(".py") and "same instruction" not in finding.text
+    return finding.kind == FaultKind.WRITTEN_TWICE and is_copy and trial.right
 
 
 def _fault_of(finding: ptx.Finding, quote: Quote) -> Fault:
