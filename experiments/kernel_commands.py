@@ -75,37 +75,42 @@ def check(
     """
     import json
 
-    from experiments.selection import make_request
+    from experiments import seconds_since_start
+    from experiments.check.progress import shown
 
-    request = make_request((), (), size or (), math, device)
-    if html is not None:
-        from experiments.records.store import check_writable
+    with shown(err, seconds_since_start):  # what takes long, the import of torch included
+        from experiments.selection import make_request
 
-        check_writable(html.parent, "--html")
-        if html.is_dir():
-            raise UsageError(f"{html} is a folder: --html takes the name of a file")
+        request = make_request((), (), size or (), math, device)
+        if html is not None:
+            from experiments.records.store import check_writable
 
-    from experiments.check.command import check as run_check
-    from experiments.check.python.rung import find_file
-    from experiments.check.report import Report
-    from experiments.check.show import show
-    from experiments.check.subject import Options
-    from gemm_ref.build import BuildError
+            check_writable(html.parent, "--html")
+            if html.is_dir():
+                raise UsageError(f"{html} is a folder: --html takes the name of a file")
 
-    file, folders, defines = find_file(file, dialect), tuple(include or ()), tuple(define or ())
-    options = Options(kernel, block, grid, args, template, defines, shared, math, folders, flags, like, layout)
-    try:
-        found = run_check(file, options, request, gpu)
-    except UsageError as error:
-        if html is None and not as_json:
+        from experiments.check.command import check as run_check
+        from experiments.check.python.rung import find_file
+        from experiments.check.report import Report
+        from experiments.check.show import show
+        from experiments.check.subject import Options
+        from gemm_ref.build import BuildError
+
+        file, folders, defines = find_file(file, dialect), tuple(include or ()), tuple(define or ())
+        options = Options(kernel, block, grid, args, template, defines, shared, math, folders, flags, like, layout)
+        try:
+            found = run_check(file, options, request, gpu)
+        except UsageError as error:
+            if html is None and not as_json:
+                raise
+            found = Report(file.stem, str(file), "", "", refusal=str(error))
+        except (OSError, BuildError):
             raise
-        found = Report(file.stem, str(file), "", "", refusal=str(error))
-    except (OSError, BuildError):
-        raise
-    except Exception as error:
-        traceback.print_exc()
-        tell("error: a mistake of this program, which says nothing of the kernel", err, style="red")
-        raise typer.Exit(MISTAKE) from error
+        except Exception as error:
+            traceback.print_exc()
+            tell("error: a mistake of this program, which says nothing of the kernel", err, style="red")
+            raise typer.Exit(MISTAKE) from error
+    found.seconds = seconds_since_start()
     if html is not None:
         _write_page(html, found)
     if as_json:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import torch
 
-from experiments.check import cost, diagnose, faults, predict, sizes
+from experiments.check import cost, diagnose, faults, predict, progress, sizes
 from experiments.check.cuda.compile import UNDEFINED_VALUE
 from experiments.check.cuda.kernel import CudaKernel
 from experiments.check.faults import Fault, FaultKind
@@ -60,6 +60,7 @@ class Checker:
         self.report.assumed = self.subject.assumed
         self.report.notes = self.subject.notes + self.report.notes
         if self._gpu:
+            progress.step("predicts its time")
             predict.predict(self.subject.on_whole_gpu, self.report, self._gpu, self._quote)
         return self.report
 
@@ -158,10 +159,15 @@ class Checker:
         subject = self.subject = replace(self.subject, survey=seen, tile=seen.tile or self.subject.tile)
         problems, one = sizes.choose(subject.tile, seen.slice, seen.depth)
         self._one_tile, self._slice = subject.nearest_problem(one), seen.slice
-        if subject.dialect != BY_HAND:
-            more = sizes.choose_more(subject.tile, seen.slice, subject.group)
-            self._half, self._many = map(subject.nearest_problem, more)
-            problems += more
+        by_hand, group = subject.dialect == BY_HAND, subject.group
+        half, many = sizes.choose_more(subject.tile, seen.slice, group, by_hand)
+        self._half = subject.nearest_problem(half)
+        problems[-2:-2] = [half]
+        if group or not by_hand:
+            self._many = subject.nearest_problem(many)
+            problems.append(many)
+        if group and many.m < group * subject.tile[0]:
+            self.report.unchecked.append(message(Unchecked.MANY_TILES, tiles=group))
         if subject.square:
             problems[0] = sizes.complete_cube(subject, seen)
         whole, *others = dict.fromkeys(map(subject.nearest_problem, problems))
@@ -319,10 +325,10 @@ class Checker:
         self._add_reasons(diagnose.explain(self.subject, whole))
         if cube != base and not whole.unordered:
             in_cube = self._record(cube, decisive=True, detect=True)
-            if in_cube.right:
-                equal = diagnose.equal_sizes(self._is_right, base, cube)
-                if self._explain_tiles(cube, equal):
-                    return cube
+            equal = diagnose.equal_sizes(self._is_right, base, cube) if in_cube.right else ""
+            if in_cube.right and self._explain_tiles(cube, equal or "MNK"):
+                return cube
+            if equal:
                 self.report.equal = equal
                 two = message(Why.EQUAL_ONLY, one=equal[0], other=equal[1])
                 self._add_reasons(message(Why.SQUARE_ONLY) if equal == "MNK" else two)
@@ -330,7 +336,7 @@ class Checker:
                 ragged = Problem(side, side + 2, side + 4).resized(**dict.fromkeys(equal.lower(), side))
                 self._try(self.subject.nearest_problem(ragged))
                 base = cube
-            elif not in_cube.fault and not self.report.why:
+            elif in_cube.wrong and not self.report.why:
                 self._trials.append(in_cube)
                 if reason := diagnose.explain(self.subject, in_cube):
                     self._add_reasons(message(Why.IN_A_CUBE, side=cube.m, reason=reason))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.check import predict
+from experiments.check import predict, progress
 from experiments.check.checker import Checker
 from experiments.check.cuda.bind import KernelFile
 from experiments.check.cuda.launch_sources import infer_kernel
@@ -47,6 +47,7 @@ def check(path: Path, options: Options, request: Request, gpu: str = "") -> Repo
     if request.device == "cuda":
         from experiments.check import ranking
 
+        progress.step("")  # the ranking has bars of its own
         ranking.rank(checker.subject.on_whole_gpu, report, request.problems)
     return report
 

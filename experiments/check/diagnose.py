@@ -22,6 +22,7 @@ _SLICES = (128, 64, 32, 16, 8, 4, 2)
 _CUTS = {"tf32": re.compile(r"\.tf32"), "fp16": re.compile(r"^cvt\.r\w\.f16(?:x2)?\.f32")}
 _TO_16_BITS = re.compile(r"^cvt\.r\w\.(?:satfinite\.)?(b?)f16(?:x2)?\.f32")
 _HALF_SUM = re.compile(r"mma.*(?<!\.f32)\.f16\.f16$|^(?:fma|add)\S*\.f16")
+_MAX_SIDE = 128  # of a cube whose double is tried: a second or two
 _DEEP = 1024  # products, whose positive sums are some 5000
 _NEAR = 1e-3  # a factor so near to a whole number is one
 
@@ -249,15 +250,19 @@ def equal_sizes(is_right: Callable[[gemm_ref.Problem], bool], base: gemm_ref.Pro
     """Returns which sizes must be equal, of a kernel that is right for `cube` and not for `base`: MN, ... MNK.
 
     What is whole in the cube need not be in `base`, such as the K of a loop of two slices a trip; twice a side is.
+    Each is confirmed at other sizes; empty where none is.
     """
     m, n, side = base.m, base.n, cube.m
+    twice = 2 * side if side <= _MAX_SIDE else side + max(_SLICES)
     tried = {
         "MN": (base.resized(n=m), cube.resized(k=2 * side)),
         "MK": (base.resized(k=m), cube.resized(n=2 * side)),
         "NK": (base.resized(k=n), cube.resized(m=2 * side)),
     }
     pairs = ((pair, problems[index]) for index in range(2) for pair, problems in tried.items())
-    return next((pair for pair, problem in pairs if is_right(problem)), "MNK")
+    if pair := next((pair for pair, problem in pairs if is_right(problem)), ""):
+        return pair if is_right(cube.resized(**dict.fromkeys(pair.lower(), twice))) else ""
+    return "MNK" if is_right(cube.resized(twice, twice, twice)) else ""
 
 
 def wrong_strides(subject: Subject) -> Iterator[Message]:

@@ -20,8 +20,13 @@ class Note(StrEnum):
     ONE_COLUMN = (
         "neither it nor its grid depends on N: it multiplies A (M, K) by a vector of K elements (GEMV), and N is 1"
     )
+    PADDED = "{function} allocates matrices of more rows and columns than it multiplies: these hold zeros"
     C_ZEROED = "{function} fills C with zeros before it launches"
     LAUNCH_RECORDED = "launched as by {function} ({place}){assumed}{options}"
+    GRID_COVERS = (
+        "--grid {grid} covers a C of {sizes}, with a tile of {tile} for each block: no other is tried; for any sizes, "
+        "write it in M and N"
+    )
     LAUNCH_FROM_INDICES = "the {what} guessed from how the source computes a thread's element"
     LAUNCH_TRIED = "no host code launches it: {launch} is guessed, since it stores whole tiles of C"
     GRID_FROM_OWN_SIZES = "its program has sizes of its own, from which its grid is derived: {launch}"
@@ -194,6 +199,10 @@ class Advice(StrEnum):
 
 class Unchecked(StrEnum):
     MACHINE_CODE = "the machine code: {reason}"
+    MANY_TILES = (
+        "more than {tiles} rows of tiles, past which blocks may take tiles in another order, or several each: it takes "
+        "too long here; --size checks one such size"
+    )
     PLACE_OF_WRONG_KERNEL = "its place on the ladder: a wrong kernel's time says nothing"
     PLACE = "its place on the ladder: {reason}"
     TIMES = "whether these times hold: cuBLAS against itself was not SAME, so the GPU was not quiet"

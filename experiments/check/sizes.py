@@ -51,17 +51,19 @@ def choose(tile: tuple[int, int], slice_: int, depth: int) -> tuple[list[gemm_re
     return [deep, wide, gemm_ref.Problem(rows + 3, columns + 5, max(part, 39)), *small], one
 
 
-def choose_more(tile: tuple[int, int], slice_: int, group: int) -> list[gemm_ref.Problem]:
+def choose_more(tile: tuple[int, int], slice_: int, group: int, by_hand: bool) -> list[gemm_ref.Problem]:
     """Returns (tiles and slices of which the last are halves, more tiles than any group of them has).
 
-    A test of K % 2 in place of K % BLOCK_K lets half a slice pass. group: tiles that a kernel takes together.
+    A test of K % 2 in place of K % BLOCK_K lets half a slice pass. group: tiles that a kernel takes together. by_hand:
+    it tests each element by itself, so that a part of a tile shows what half of one does.
     """
     rows, columns = (side * cdiv(_MIN_SIDE, side) for side in tile)
-    half = gemm_ref.Problem(rows + rows // 2, columns + columns // 2, 0)
+    half = gemm_ref.Problem(6, 12, 0) if by_hand else gemm_ref.Problem(rows + rows // 2, columns + columns // 2, 0)
     depth = slice_ + slice_ // 2
     shallow = slice_ * cdiv(_SHALLOW, slice_)
-    down = max(min(max(group, _MANY), _MAX_MANY // (2 * rows * columns * shallow)) + 1, 3)
-    across = min(max(_MAX_MANY // 4 // (down * rows * columns * shallow), 2), _MANY + 2)
+    most = _MAX_MANY // (2 if by_hand else 1)  # each thread is interpreted
+    down = max(min(max(group, _MANY), most // (2 * rows * columns * shallow)) + 1, 3)
+    across = min(max(most // 4 // (down * rows * columns * shallow), 2), _MANY + 2)
     many = gemm_ref.Problem(down * rows, across * columns, 0)
     return [
         half.resized(k=depth if depth not in (half.m, half.n) else depth + slice_),
@@ -170,10 +172,11 @@ def needs(
         def is_enough(step: int, axis: str = axis, size: int = size) -> bool:
             return is_right(moved(base, axis, size + step, equal))
 
+        # A multiple may be right by chance, so two further ones must be as well.
         multiple = _least_multiple(is_enough, has_time)
-        multiple = multiple or next(
-            (step for step in dict.fromkeys((*likely[index : index + 1], size, *likely)) if is_enough(step)), 0
-        )
+        others = (step for step in _MULTIPLES if step > multiple > 0 and has_time())
+        candidates = dict.fromkeys((*(multiple,) * (multiple > 0), *others, *likely[index : index + 1], size, *likely))
+        multiple = next((step for step in candidates if all(is_enough(times * step) for times in (1, 2, 3))), 0)
         small = (moved(base, axis, number, equal) for number in (1, 2, 3) if not multiple or number % multiple)
         smallest = next((problem for problem in small if not is_right(problem)), moved(base, axis, size + 1, equal))
         found.append(Need(axis, multiple, smallest))

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 import gemm_ref
+from experiments.check import progress
 from experiments.check.messages import Message, Note
 from experiments.records.request import UsageError
 from gemm_ref import ptx
@@ -306,6 +307,7 @@ def attempt(
     for known, has_detectors, trial in past:
         if known == inputs and has_detectors >= detect:
             return trial
+    progress.step(f"runs {subject.name} at {problem}")
     before = integers(problem) if scales.beta or subject.finite else None
     if before is not None and kind != "integers":
         before.zero_()  # sums stay exact

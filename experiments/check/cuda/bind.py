@@ -134,6 +134,10 @@ class KernelFile:
         zeroed = bool(recorded and recorded.has_zeroed_c(dtypes["C"].itemsize))
         if recorded and zeroed:
             notes.append(message(Note.C_ZEROED, function=recorded.call.function.name))
+        storage = parameters.parse_layout(options.layout)
+        if recorded and recorded.ignores_sizes and len(fixed) == len(parameters.SIZES):
+            storage = replace(storage, padded=self._padded(roles, dtypes, fixed, names))
+            notes += [message(Note.PADDED, function=recorded.call.function.name)] * bool(storage.padded)
         guesses = (
             ("--template", bool(template) and not (options.template or recorded)),
             ("--args", not recorded and not options.args and any(role.isdigit() for role in roles)),
@@ -160,7 +164,7 @@ class KernelFile:
             template=template,
             guessed=tuple(option for option, is_guessed in guesses if is_guessed),
             dtypes=dtypes,
-            storage=parameters.parse_layout(options.layout),
+            storage=storage,
             recording=recorded,
         )
         if options.math:
@@ -203,6 +207,23 @@ class KernelFile:
             mapped = recorder.tensor_map_types(recorded.first) if recorded else {}
             found = dict.fromkeys(parameters.MATRICES, parameters.TYPES[element]) | mapped | found
         return found if "C" in found else found | {"C": found["D"]}
+
+    def _padded(
+        self,
+        roles: Sequence[str],
+        dtypes: Mapping[str, torch.dtype],
+        fixed: Mapping[str, int],
+        names: Mapping[str, int],
+    ) -> tuple[tuple[str, int, int], ...]:
+        """The matrices that a program allocates larger than its sizes take: (name, rows, columns)."""
+        assert self.host_code.recording
+        held = self.host_code.recording.first.bytes_of(roles)
+        found = []
+        for name, (first, second) in (("A", "mk"), ("B", "kn"), ("C", "mn")):
+            elements = held.get(name, 0) // dtypes[name].itemsize
+            sides = parameters.padded_sides(elements, fixed[first], fixed[second], names.values())
+            found += [(name, *sides)] if sides and elements > fixed[first] * fixed[second] else []
+        return tuple(found)
 
     def _sizes(
         self, roles: Sequence[str], template: launch.Template, names: Mapping[str, int]

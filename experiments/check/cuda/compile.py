@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cuda_kernels import source
+from experiments.check import progress
 from experiments.check.cuda import headers, launch, syntax
 from experiments.check.cuda.syntax import closing
 from experiments.check.messages import Message, Note, message
@@ -323,6 +324,7 @@ def _words(text: str) -> set[str]:
 
 def compile_with_repairs(unit: Unit, compile_: Callable[[], T], repair: Callable[[str], bool] | None = None) -> T:
     """Returns what `compile_` makes of the unit, once all repairs are done. Raises UsageError with nvcc's errors."""
+    progress.step(f"compiles {unit.path.name}")
     for _ in range(_MAX_REPAIRS):
         try:
             return compile_()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import math
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -20,9 +22,10 @@ from experiments.check.cuda.host_code.recording import Recording, instance
 from experiments.check.cuda.launch import LaunchRule, Template
 from experiments.check.cuda.parameters import HOST, MATRICES, MIN_SIZE, POINTERS, SIZES, StorageOrder
 from experiments.check.cuda.streams import Streams
-from experiments.check.cuda.syntax import Parameter, Signature
+from experiments.check.cuda.syntax import Parameter, Signature, without_comments
 from experiments.check.messages import Message
 from experiments.check.subject import PLAIN, Scales, Subject, bias_vector
+from experiments.records.request import UsageError
 from gemm_ref import ptx
 from gemm_ref.build import build_library, open_library
 from gemm_ref.toolchain import architecture, find_toolkit
@@ -46,6 +49,11 @@ extern "C" cudaError_t launch(const unsigned* axes, unsigned shared_bytes, void*
 }
 extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }
 """
+
+_DEFINITION = re.compile(r"\b(\w+)\s*=(?!=)\s*([^;={}]+)")
+_GROUP = re.compile(r"group|swizzle|super|raster", re.I)  # in names of constants
+_GROUP_SIDE, _MAX_GROUP_SIDE = 8, 16  # rows or columns of tiles of a group: the usual number, and the most
+_LARGE_SIZES = 8192, 16384
 
 CValue = ctypes.c_void_p | ctypes.c_float | ctypes.c_double | ctypes.c_size_t | ctypes.c_int64 | ctypes.c_int32
 _FRACTIONS: dict[str, type[ctypes.c_float | ctypes.c_double]] = {"float": ctypes.c_float, "double": ctypes.c_double}
@@ -114,6 +122,33 @@ class CudaKernel(Subject):
         launch = ("--grid and --block",) if self.has_free_grid or parts else ()
         return ", ".join(dict.fromkeys((*launch, *self.guessed)))
 
+    @property
+    def group(self) -> int:
+        """How many rows or columns of tiles may be taken together; 0 where blocks are tiles in their order.
+
+        They are not where the source divides what follows from blockIdx, or the grid is the same for large problems.
+        """
+        text, names, count = without_comments(self.unit.text), {"blockIdx"}, 0
+        defined = [(name, {*re.findall(r"\w+", value)}) for name, value in _DEFINITION.findall(text)]
+        while len(names) > count:
+            count = len(names)
+            names |= {name for name, words in defined if words & names}
+        divided = rf"\b(?:{'|'.join(names)})\b(?:\.[xyz])?\s*\)*\s*(?:[/%]|>>|&(?!&))"
+        groups = [value for name, value in self.launch.names if _GROUP.search(name)]
+        group = (
+            min(max([_GROUP_SIDE, *groups]), _MAX_GROUP_SIDE) if min(self.tile) > 1 and re.search(divided, text) else 0
+        )
+        return max(group, gemm_ref.cdiv(self._constant_blocks, _GROUP_SIDE))
+
+    @property
+    def _constant_blocks(self) -> int:
+        """The number of blocks if it is the same in all large problems, as of persistent kernels; else 0."""
+        problems = [self.nearest_problem(gemm_ref.Problem(size, size, size)) for size in _LARGE_SIZES]
+        with contextlib.suppress(UsageError, ptx.PtxError):
+            first, second = (self.launch.at(self.storage.rename_sizes(problem)).grid for problem in problems)
+            return math.prod(first) if first == second and problems[0] != problems[1] else 0
+        return 0
+
     @functools.cached_property
     def on_whole_gpu(self) -> CudaKernel:
         whole = self.recording and self.launch.recorded and self.recording.on_whole_gpu
@@ -145,7 +180,8 @@ class CudaKernel(Subject):
         launch, result = self.launch.at(renamed), "D" if "D" in self.roles else "C"
         try:
             if not more:
-                self.start(problem, launch, pointers, scales)
+                partly = [name for name, *_ in self.storage.padded]
+                self.start(problem, replace(launch, partly=("C",)) if "C" in partly else launch, pointers, scales)
                 return
             with ptx.watched(streams := Streams()):
                 self.start(problem, replace(launch, partly=("C",)), pointers, scales)

@@ -60,7 +60,25 @@ def from_options(file: KernelFile) -> Iterator[CudaKernel]:
     if file.has_launch_options:
         names = tuple(file.bound.names.items())
         grid = launch.parse(file.options.grid, "--grid")
-        yield _launched(file, LaunchRule(grid, file.block, file.options.shared or "0", names))
+        yield _with_covered_sizes(_launched(file, LaunchRule(grid, file.block, file.options.shared or "0", names)))
+
+
+def _with_covered_sizes(kernel: CudaKernel) -> CudaKernel:
+    """The kernel for the C that a grid of plain numbers covers; itself where blocks may have several tiles each."""
+    across, down, *_ = (*kernel.launch.grid, "1")
+    if not across.isdigit() or not down.isdigit() or "1" in (across, down) or "gridDim" in kernel.unit.text:
+        return kernel
+    seen, _ = first_block(kernel)
+    if not seen.tile:
+        return kernel
+    covered = {"m": int(down) * seen.tile[0], "n": int(across) * seen.tile[1]}
+    if kernel.square:
+        covered = dict.fromkeys("mnk", min(covered.values()))
+    kernel = replace(kernel, fixed={**covered, **kernel.fixed}, survey=seen)
+    sizes_ = " x ".join(str(kernel.fixed[axis]) for axis in "mn")
+    return kernel.with_note(
+        Note.GRID_COVERS, grid=f"{across},{down}", tile=" x ".join(map(str, seen.tile)), sizes=sizes_
+    )
 
 
 def from_host_code(file: KernelFile) -> Iterator[CudaKernel]:

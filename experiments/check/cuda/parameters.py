@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -285,11 +285,15 @@ class StorageOrder:
 
     by_columns: frozenset[str] = frozenset()
     axes: str = "MNK"
+    padded: tuple[tuple[str, int, int], ...] = ()  # matrices that lie in larger ones: (name, rows, columns) of these
 
     def store(self, name: str, matrix: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Returns the matrix as the kernel takes it; the same tensor where nothing differs."""
         if name in self.by_columns:
             matrix = matrix.T
+        for rows, columns in (sides for padded, *sides in self.padded if padded == name):
+            room = (0, columns - matrix.shape[1], 0, rows - matrix.shape[0])
+            matrix = torch.nn.functional.pad(matrix, room, value=torch.nan if name == "C" else 0.0)
         if matrix.dtype != dtype and not dtype.is_floating_point:
             matrix = matrix.double().nan_to_num(nan=-1.0e6)  # the poison of C, which no sum of the inputs reaches
             limits = torch.iinfo(dtype)
@@ -299,6 +303,8 @@ class StorageOrder:
     def load(self, stored: torch.Tensor, c: torch.Tensor) -> None:
         """Copies what the kernel wrote into C."""
         if stored.data_ptr() != c.data_ptr():
+            rows, columns = reversed(c.shape) if "C" in self.by_columns else c.shape
+            stored = stored[:rows, :columns]
             c.copy_(stored.T if "C" in self.by_columns else stored)
 
     def rename_sizes(self, problem: gemm_ref.Problem) -> gemm_ref.Problem:
@@ -316,6 +322,7 @@ class StorageOrder:
 
     def __str__(self) -> str:
         parts = [f"{name} stored as {_BY_COLUMNS[name].replace('x', ' x ')}" for name in sorted(self.by_columns)]
+        parts += [f"{name} padded with zeros to {rows} x {columns}" for name, rows, columns in self.padded]
         parts += [f"its (M, N, K) being ({', '.join(self.axes)})"] if self.axes != "MNK" else []
         return " and ".join(parts)
 
@@ -330,6 +337,13 @@ class StorageOrder:
                 yield StorageOrder(frozenset(names))
         for order in ("MKN", "NMK", "KNM", "NKM", "KMN") if axes else ():
             yield StorageOrder(self.by_columns, order)
+
+
+def padded_sides(elements: int, rows: int, columns: int, numbers: Iterable[int]) -> tuple[int, int] | None:
+    """Returns rows and columns of the matrix of so many elements, both of `numbers`, that this one lies in."""
+    known = {*numbers, rows, columns}
+    sides = ((side, elements // side) for side in sorted(known) if side >= rows and elements % side == 0)
+    return next((pair for pair in sides if pair[1] in known and pair[1] >= columns and pair != (rows, columns)), None)
 
 
 def parse_layout(text: str) -> StorageOrder:

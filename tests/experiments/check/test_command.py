@@ -98,7 +98,7 @@ def test_only_the_sizes_that_were_asked_for(run):
     options = ("--kernel", "whole_tiles_only", "--block", TILES["block"], "--grid", TILES["grid"])
     result = run(file, *options, "--size", "128x128x8", "--json")
     assert result.exit_code == 0
-    found = json.loads(result.output)
+    found = json.loads(result.stdout)
     tried = [(run["m"], run["n"], run["k"], run["inputs"]) for run in found["verdicts"]]
     assert found["sound"] and tried == [(128, 128, 8, "integers"), (128, 128, 8, "one_hot")]
 
@@ -126,7 +126,7 @@ def test_the_document_shows_what_is_printed(run, write, tmp_path, monkeypatch):
     seconds = r"\(\d+\.\d s\)"
     result = run("my_gemm.cu")
     assert result.exit_code == 1
-    assert re.sub(seconds, "", result.output).split() == re.sub(seconds, "", shown[2]).split()
+    assert re.sub(seconds, "", result.stdout).split() == re.sub(seconds, "", shown[2]).split()
 
 
 # --- files as editors leave them: Latin-1, a byte order mark, Windows line ends; and no text -----------------

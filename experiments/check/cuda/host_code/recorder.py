@@ -74,6 +74,13 @@ class RecordedLaunch:
         """The places that the arguments point to."""
         return [place for raw in self.arguments for _, place, _ in _pointers(raw, self)]
 
+    def bytes_of(self, roles: Sequence[str]) -> dict[str, int]:
+        """The bytes of the allocations that parameters point to, by their roles."""
+        pairs = (
+            (role, int.from_bytes(raw, "little") >> PLACE) for role, raw in zip(roles, self.arguments, strict=True)
+        )
+        return {role: self.allocated[place] for role, place in pairs if role and place in self.allocated}
+
     def has_zeroed_c(self, bytes_: int) -> bool:
         """Whether the host has filled C with zeros; bytes_: the size of a C that it has not allocated itself."""
         where = [place for place, matrix in places(self).items() if matrix == "C" and place in self.pointed]

@@ -38,7 +38,14 @@ ALPHA, BETA = 3.0, 5.0  # distinct from sizes and from each other
 # Sizes that launchers take, if they take only some: multiples of 256 and 64 that differ.
 WHOLE = (Problem(768, 1280, 512), Problem(1280, 512, 768), Problem(512, 768, 1280))
 _POWERS = (Problem(1024, 256, 512), Problem(512, 1024, 256), Problem(256, 512, 1024))  # for those that take no others
-_OTHERS = (Problem(256, 256, 256), Problem(96, 160, 64), Problem(67, 133, 39), Problem(5, 3, 2), Problem(1, 1, 1))
+_OTHERS = (
+    Problem(256, 256, 256),
+    Problem(96, 160, 64),
+    Problem(33, 17, 9),
+    Problem(67, 133, 39),
+    Problem(5, 3, 2),
+    Problem(1, 1, 1),
+)
 _ORDER = (*PLACES, *SIZES, *SCALARS)  # of roles, where a value may be several
 
 
@@ -182,12 +189,8 @@ class Recording:
 
     def sizes_of_program(self, record: RecordedLaunch, roles: Sequence[str]) -> dict[str, int]:
         """M, N and K of a program's own launch, from its arguments and its allocations."""
-        found, bytes_ = {}, {}
-        for role, raw, parameter in zip(roles, record.arguments, self.signature.parameters, strict=True):
-            if is_pointer(parameter):
-                bytes_[role] = record.allocated.get(int.from_bytes(raw, "little") >> PLACE, 0)
-            elif role in SIZES:
-                found[role] = int.from_bytes(raw, "little")
+        bytes_, pairs = record.bytes_of(roles), zip(roles, record.arguments, strict=True)
+        found = {role: int.from_bytes(raw, "little") for role, raw in pairs if role in SIZES}
         if len(found) == 1:
             found = dict.fromkeys(SIZES, next(iter(found.values())))
         if "M" not in found and "N" in found and "K" in found and bytes_.get("B") and bytes_.get("A"):
