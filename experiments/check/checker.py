@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,11 +15,21 @@ from experiments.check.cuda.kernel import CudaKernel
 from experiments.check.faults import Fault, FaultKind
 from experiments.check.messages import Limit, Message, Note, Unchecked, Why, message
 from experiments.check.report import Outcome, Report, Run, Word
-from experiments.check.subject import Launches, Subject, Trial, attempt, read_source
+from experiments.check.subject import (
+    Launches,
+    OutOfTime,
+    Subject,
+    Trial,
+    attempt,
+    deadline_s,
+    read_source,
+    used_s,
+)
 from experiments.records.request import UsageError
 from gemm_ref import MATHS, Problem, ptx
 from gemm_ref.dialect import BY_HAND
 
+BUDGET_S = 30.0  # of a core's time; then the verdict is that of what ran until then
 MAX_SECONDS = 12.0  # of a core's time; then no more sizes are searched for reasons
 _MAX_STEPS = 64  # of tiles along a side, to find from how many on it is wrong
 MAX_DETECTED = 8 << 20  # products; of larger problems only the result is checked
@@ -33,8 +42,9 @@ class Checker:
         """gpu: the name of the one that the kernel's time is predicted for, of `gemm_ref.clock`, if any."""
         self._gpu = gpu
         self._specified = [subject.nearest_problem(problem) for problem in problems]
-        self._start_s = _used_s()
+        self._start_s = used_s()
         self._trials: list[Trial] = []
+        self._problems: Sequence[Problem] = ()
         self._half: Problem | None = None  # of half tiles and slices
         self._many: Problem | None = None  # of many whole tiles
         self._is_right_at: dict[tuple[Problem, bool], bool] = {}
@@ -55,14 +65,35 @@ class Checker:
 
     def run(self) -> Report:
         """Raises CannotCheck where the reference GPU lacks what the kernel needs, at all sizes."""
-        self._run()
+        is_complete = self._run_in_time()
         self._require_evidence()
         self.report.assumed = self.subject.assumed
         self.report.notes = self.subject.notes + self.report.notes
-        if self._gpu:
+        if self._gpu and is_complete:
             progress.step("predicts its time")
             predict.predict(self.subject.on_whole_gpu, self.report, self._gpu, self._quote)
         return self.report
+
+    def _run_in_time(self) -> bool:
+        """Runs within the budget, unless sizes are specified. Returns whether it was enough. Raises UsageError."""
+        limit = deadline_s.set(math.inf if self._specified else self._start_s + BUDGET_S)
+        try:
+            self._run()
+            return True
+        except OutOfTime:
+            ran = {run.problem for run in self.report.verdicts}
+            self.report.untried = [str(each) for each in self._problems if str(each) not in ran]
+            if not ran:
+                raise UsageError(
+                    f"{BUDGET_S:.0f} s of processor time are not enough for one run: pass a small --size"
+                ) from None
+            self._collect_faults()
+            left = ", ".join(self.report.untried) or "no sizes"
+            self.report.unchecked.append(message(Unchecked.OUT_OF_TIME, seconds=f"{BUDGET_S:.0f}", sizes=left))
+            self.report.unpredicted = "the check ran out of processor time"
+            return False
+        finally:
+            deadline_s.reset(limit)
 
     def _require_evidence(self) -> None:
         """Raises UsageError where all that is wrong may be due to a guess: one that is never right at whole tiles."""
@@ -75,7 +106,7 @@ class Checker:
             )
 
     def _run(self) -> None:
-        problems = self._specified or self._choose_sizes()
+        problems = self._problems = self._specified or self._choose_sizes()
         for problem in problems:
             trial = self._try(problem)
             if problem is problems[0] and (self._needs_finite_c(trial) or self._does_more(trial)):
@@ -395,7 +426,7 @@ class Checker:
         known = {need.axis for need in self.report.needs}
         likely = (*self.subject.tile, self._slice)
         deadline_s = self._start_s + MAX_SECONDS
-        found = sizes.needs(base, self._is_right, lambda: _used_s() < deadline_s, likely, equal, known)
+        found = sizes.needs(base, self._is_right, lambda: used_s() < deadline_s, likely, equal, known)
         self.report.needs += found
         for need in found:
             axis = " = ".join(equal) if need.axis.upper() in equal else need.axis.upper()
@@ -460,8 +491,3 @@ def _outcome(trial: Trial) -> Outcome:
     if trial.fault:
         return Outcome.OUTSIDE if faults.kind_of(trial.fault).is_outside else Outcome.STOPPED
     return Outcome.REFUSED if trial.refusal else Outcome.WRONG if trial.wrong else Outcome.RIGHT
-
-
-def _used_s() -> float:
-    """Seconds of a core that this process and its compilers have used."""
-    return sum(os.times()[:4])

@@ -203,6 +203,10 @@ class Unchecked(StrEnum):
         "more than {tiles} rows of tiles, past which blocks may take tiles in another order, or several each: it takes "
         "too long here; --size checks one such size"
     )
+    OUT_OF_TIME = (
+        "{seconds} s of processor time were used up: not tried were {sizes}, more reasons for what is wrong, and what "
+        "each line costs; --size tries one size without a limit"
+    )
     PLACE_OF_WRONG_KERNEL = "its place on the ladder: a wrong kernel's time says nothing"
     PLACE = "its place on the ladder: {reason}"
     TIMES = "whether these times hold: cuBLAS against itself was not SAME, so the GPU was not quiet"

@@ -227,9 +227,9 @@ class Predicted:
         return f"(busy {share}), slowest in {place} ({line.share:.0%})"
 
 
-@dataclass
+@dataclass(repr=False)
 class Report:
-    """All that was found of a kernel."""
+    """All that was found of a kernel; a notebook shows the headline of one."""
 
     name: str
     path: str
@@ -254,8 +254,12 @@ class Report:
     ranking: list[Rank] = field(default_factory=list)
     ranked_at: str = ""
     unchecked: list[Message] = field(default_factory=list)
+    untried: list[str] = field(default_factory=list)  # sizes for which the processor time did not suffice
     refusal: str = ""  # why nothing was run at all
     seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.headline}>"
 
     def add(self, run: Run) -> None:
         """Adds a run. Of two at one size, with the same inputs, the first that is decisive is kept."""
@@ -298,7 +302,8 @@ class Report:
                 where = f"all {sizes} sizes run" if sizes > 1 else "the only size run"
                 refused = len(self.decisive) - len(ran)
                 others = f"; it refuses {count_of(refused, 'other')}" if refused else ""
-                return f"sound{stored}: right at {where}, without a fault{others}"
+                late = f"; out of time for {', '.join(self.untried)}" if self.untried else ""
+                return f"sound{stored}: right at {where}, without a fault{others}{late}"
             case Word.PARTIAL:
                 outcomes = [str(run.outcome) for run in wrong]
                 seen = ["wrong"] * (Outcome.WRONG in outcomes) + (list(map(str, kinds)) or outcomes) or ["refused"]

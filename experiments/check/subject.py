@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import io
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -261,6 +263,19 @@ class Trial:
         return "still running after" in self.fault
 
 
+class OutOfTime(ptx.PtxError):
+    """The check has used its processor time; nothing follows for the kernel."""
+
+
+def used_s() -> float:
+    """Returns the seconds of a core that this process and its compilers have used."""
+    return sum(os.times()[:4])
+
+
+deadline_s = contextvars.ContextVar("deadline_s", default=math.inf)  # of `used_s`: a run past it raises OutOfTime
+_INSTRUCTIONS_PER_LOOK = 256  # at the clock
+
+
 class InstructionLimit(ptx.Observer):
     """Stops a kernel that does not end by itself."""
 
@@ -269,6 +284,8 @@ class InstructionLimit(ptx.Observer):
 
     def on_instruction(self, instruction, mask, machine) -> None:
         self._left -= 1
+        if self._left % _INSTRUCTIONS_PER_LOOK == 0 and used_s() > deadline_s.get():
+            raise OutOfTime("the check has used its processor time")
         if self._left < 0:
             after = f"still running after {self._limit} instructions"
             raise ptx.EndlessLoop(f"{instruction.place}: {after}: does the loop around this line end?")
@@ -340,6 +357,8 @@ def attempt(
     extras = own._replace(c=added, alpha=scales.alpha * own.alpha, beta=beta, bias=bias)
     try:
         accuracy = gemm_ref.checked_run(fn, a, b, math=problem.math, exact=exact, extras=extras)
+    except OutOfTime:
+        raise
     except gemm_ref.WrongResult as error:
         wrong = str(error)
     except UNSUPPORTED as error:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from pathlib import Path
 
 import pytest
 
-from experiments.check import checker, cost
-from experiments.check.messages import Note, Why
+from experiments.check import check, checker, cost, subject
+from experiments.check.messages import Note, Unchecked, Why
 from experiments.check.python.rung import find_file
 from experiments.check.python.stand_in import MODELS, StandIn, renamed
 from experiments.check.report import Report
+from experiments.check.subject import attempt
+from experiments.records.request import UsageError
 from gemm_ref import STAGES
 from gemm_ref.build import CACHE, digest, write_whole
 from gemm_ref.dialect import OTHERS
-from tests.experiments.check.helpers import check_file, codes
+from tests.experiments.check.helpers import check_file, codes, values
 from tests.experiments.check.test_reports import CASES
 
 triton = pytest.importorskip("triton")
@@ -67,6 +70,38 @@ def test_a_sum_that_is_added_to_c_is_told_where_whole_sizes_are_too_large_for_de
     added = "acc + tl.load(c_ptr + row * N + col, mask=(row < M) & (col < N)), mask"
     found = report(TRITON.replace("+ col, acc, mask", f"+ col, {added}"), sizes=())
     assert Why.NEEDS_ZEROED_C in codes(found.why)
+
+
+def test_a_check_ends_when_its_processor_time_is_used_and_says_what_was_not_tried(monkeypatch):
+    runs = []
+
+    def counted(*inputs, **options):
+        runs.append(inputs)
+        return attempt(*inputs, **options)
+
+    monkeypatch.setattr(checker, "attempt", counted)
+    monkeypatch.setattr(subject, "used_s", lambda: 1e9 * (len(runs) > 2))
+    found = report(TRITON, sizes=())
+    assert found.right_runs == "96x128x160, 67x69x71" and found.untried[0] in found.headline
+    assert (
+        found.untried == values(found.unchecked, Unchecked.OUT_OF_TIME)["sizes"].split(", ") and len(found.untried) > 2
+    )
+
+
+def test_a_function_of_a_notebook(uncounted, monkeypatch, capsys):
+    """Its cells are read again, without those that are no Python, and without what checks in them."""
+    again = "import experiments.check\nexperiments.check.check(gemm)"
+    cells = ["%matplotlib inline\n" + TRITON, "gemm(", again]
+    linecache.cache["<cell 1>"] = (len(TRITON), None, TRITON.splitlines(keepends=True), "<cell 1>")
+    notebook = {"__name__": "__main__"}
+    exec(compile(TRITON, "<cell 1>", "exec"), notebook)
+    monkeypatch.setattr(sys.modules["__main__"], "In", cells, raising=False)
+    for function in (notebook["gemm"], notebook["kernel"]):
+        found = check(function, ["33x35x39"])
+        assert found.sound and found.name == "gemm" and found.headline in capsys.readouterr().out
+    monkeypatch.delattr(sys.modules["__main__"], "In")
+    with pytest.raises(UsageError, match="in no file"):
+        check(notebook["gemm"])
 
 
 def test_the_driver_is_left_as_it_was():
