@@ -332,21 +332,25 @@ def report(
 
     from experiments import processes
     from experiments.explore import page
+    from experiments.explore.times import gather_times, is_default
     from experiments.explore.traces import TraceSet, gather_traces
+    from experiments.explore.traces.collection import first_modes
     from experiments.progress import Bars
-    from experiments.publish.report import EXPLORER, choose, make
+    from experiments.publish.report import EXPLORER, Explored, choose, make
     from experiments.records.studies import questions
 
     own = results or _folder_of("auto")
     folders, target = [results] if results else choose(own), output or own / "report.html"
     traced = TraceSet((), {})
 
-    def explore(bars: Bars) -> set[str]:
+    def explore(bars: Bars) -> Explored:
         nonlocal traced
-        traced = gather_traces(bars=bars)
+        traced, times = gather_traces(bars=bars), gather_times(first_modes(), bars)
         if traced.traces:
-            write_whole(target.with_name(EXPLORER), page.render(traced.traces, target.name))
-        return {trace.stage for trace in traced.traces}
+            of_kernels = {page.key_of(of.stage.id, of.dialect, of.variant): time for of, time in times.items()}
+            write_whole(target.with_name(EXPLORER), page.render(traced.traces, target.name, of_kernels))
+        defaults = {(of.stage.id, of.dialect): time for of, time in times.items() if is_default(of)}
+        return {trace.stage for trace in traced.traces}, defaults
 
     with processes.shared():
         path = make(folders, target, questions(), own=None if results else own, console=out, explore=explore)

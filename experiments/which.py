@@ -127,7 +127,7 @@ def _predict(problem: Problem, dialect: str, card: str, rows: pd.DataFrame) -> C
         own = rows[(rows["dialect"] == dialect) & (rows["stage"] == item.stage.id)]
         sizes = item.config.BLOCK_M, item.config.BLOCK_N
         found = Candidate(dialect, item.stage.id, item.variant, sizes, plan.blocks, nearest=find_nearest(own, problem))
-        its = predictions.predict(plan, problem, card)
+        its = predictions.predict(item, problem, card)
         about = its.copies, len(its.kernels.launches)
         time = Time(its.microseconds, its.interval_us, its.tflops, *its.kernels.limit, *about)
         return replace(found, time=time)

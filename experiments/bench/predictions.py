@@ -16,7 +16,7 @@ import torch
 
 from experiments.bench import provenance
 from experiments.records import cache, frames
-from gemm_ref import DIALECTS, Problem, clock
+from gemm_ref import DIALECTS, Implementation, Problem, clock
 from gemm_ref.call import Plan
 from gemm_ref.call.choose import choose
 from gemm_ref.call.execute import Entry, execute
@@ -98,22 +98,43 @@ def _copies_of(plan: Plan, card: str) -> Copies:
     return Copies(f"{'splitting' if plan.split else 'copying'} {' and '.join(copied)}", microseconds)
 
 
-def predict(plan: Plan, problem: Problem, card: str, fresh: bool = False) -> Predicted:
-    """The time of a call with this plan, which `plan_call` has made for the problem and card.
+def predict(item: Implementation, problem: Problem, card: str, fresh: bool = False) -> Predicted:
+    """The time of a call of a kernel, whose default variant takes the tile that the problem selects.
 
     fresh: not that of an earlier run. Raises as `clock.predict` does, and what a compiler raises.
     """
-    item = plan.implementation
-    name = "-".join(("prediction", card, item.stage.id, item.dialect, item.variant, item.math, str(problem)))
-    digest = _digest(DIALECTS[item.dialect].package, item.stage.id)
-    content = None if fresh else cache.load(name, digest)
+    if not fresh and (kept := read(item, problem, card)):
+        return kept
+    plan = plan_call(problem, card, item.dialect, item.stage.id, item.variant)
+    depth = plan.implementation.config.depth(MATHS[item.math].part_dtype.itemsize)
+    run, sample_k = functools.partial(_run, plan, card), max(_LEAST_SAMPLE_K, _SLICES * depth)
+    found = Predicted(_copies_of(plan, card), clock.predict(run, problem, card, sample_k))
+    cache.save(*_entry(item, problem, card), json.dumps(asdict(found)).encode())
+    return found
+
+
+def read(item: Implementation, problem: Problem, card: str) -> Predicted | None:
+    """What `predict` returned in an earlier run of the same sources; None where there is no such run."""
+    content = json.loads(cache.load(*_entry(item, problem, card)) or "null")
     if content is None:
-        depth = item.config.depth(MATHS[item.math].part_dtype.itemsize)
-        run, sample_k = functools.partial(_run, plan, card), max(_LEAST_SAMPLE_K, _SLICES * depth)
-        found = clock.predict(run, problem, card, sample_k)
-        content = json.dumps(asdict(found)).encode()
-        cache.save(name, digest, content)
-    return Predicted(_copies_of(plan, card), _from_json(content))
+        return None
+    prediction = content["kernels"]
+    launches = [
+        clock.LaunchTime(**each | {"held": Occupancy(**each["held"]), "places": _lines(each["places"])})
+        for each in prediction["launches"]
+    ]
+    whole = prediction | {"problem": Problem(**prediction["problem"]), "launches": tuple(launches)}
+    return Predicted(Copies(**content["copies"]), clock.Prediction(**whole))
+
+
+def _lines(kept: Sequence[dict]) -> tuple[clock.Line, ...]:
+    return tuple(clock.Line(**each | {"callers": tuple(each["callers"])}) for each in kept)
+
+
+def _entry(item: Implementation, problem: Problem, card: str) -> tuple[str, str]:
+    """The name and the digest of an entry of the cache."""
+    name = "-".join(("prediction", card, item.stage.id, item.dialect, item.variant, item.math, str(problem)))
+    return name, _digest(DIALECTS[item.dialect].package, item.stage.id)
 
 
 def _run(full: Plan, card: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -127,16 +148,3 @@ def _run(full: Plan, card: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tenso
 @functools.cache
 def _digest(package: str, stage: str) -> str:
     return cache.digest_rung(["gemm_ref", "experiments/bench", package], stage, list(provenance.versions().values()))
-
-
-def _from_json(content: bytes) -> clock.Prediction:
-    read = json.loads(content)
-    launches = [
-        clock.LaunchTime(**each | {"held": Occupancy(**each["held"]), "places": _lines(each["places"])})
-        for each in read["launches"]
-    ]
-    return clock.Prediction(**read | {"problem": Problem(**read["problem"]), "launches": tuple(launches)})
-
-
-def _lines(read: Sequence[dict]) -> tuple[clock.Line, ...]:
-    return tuple(clock.Line(**each | {"callers": tuple(each["callers"])}) for each in read)

@@ -10,7 +10,7 @@ import torch
 import gemm_ref
 from experiments.bench.provenance import gpu_slug
 from experiments.check.faults import Quote
-from experiments.check.report import MIN_SHARE, LineTime, Predicted, Report, Word
+from experiments.check.report import LineTime, Predicted, Report, Word
 from experiments.check.subject import InstructionLimit, Subject
 from experiments.records.request import UsageError
 from experiments.records.rows import COLD
@@ -85,7 +85,7 @@ def _predicted(subject: Subject, prediction: Prediction, quote: Quote) -> Predic
         limit.share,
         limit.is_wait,
         max(lines, key=lambda line: (line.waits.get(limit.name, 0), line.share), default=None),
-        [line for line in lines[:SHOWN_LINES] if line.share >= MIN_SHARE],
+        [line for line in lines[:SHOWN_LINES] if line.share >= clock.MIN_SHARE],
     )
 
 

@@ -8,11 +8,10 @@ from enum import StrEnum
 from experiments.check.faults import Fault, kind_of, place_of, without_instruction
 from experiments.check.messages import Message
 from experiments.check.sizes import AXES, Need
-from gemm_ref import Problem
+from gemm_ref import Problem, clock
 from gemm_ref.sass.ports import Ports
 
 _NAMES = {"decisive": "told", "is_subject": "own"}  # of fields in JSON, where they differ
-MIN_SHARE = 0.005  # of a predicted time; less would read 0%
 FORMAT = 1  # of `Report.data`: goes up where a field changes its meaning or is removed
 
 
@@ -183,8 +182,7 @@ class LineTime:
     waits: dict[str, float]  # of the same, by what the line waits for, the longest wait first
 
     def __str__(self) -> str:
-        waits = [f"{wait:.0%} {reason}" for reason, wait in self.waits.items() if wait >= MIN_SHARE]
-        return f"{self.share:.0%} of the time" + (f": {', '.join(waits[:2])}" if waits else "")
+        return str(clock.Line(self.file, self.line, self.share, self.waits))
 
 
 @dataclass(frozen=True)

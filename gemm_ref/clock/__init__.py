@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from gemm_ref.clock.gpu import Gpu, read
-from gemm_ref.clock.predict import LaunchTime, Limit, Line, NeedsHalf, time_launch
+from gemm_ref.clock.predict import MIN_SHARE, LaunchTime, Limit, Line, NeedsHalf, time_launch
 from gemm_ref.clock.sample import Sample, Sampler
 from gemm_ref.clock.steps import NotModelled
 from gemm_ref.compute import MATHS
@@ -30,7 +30,8 @@ from gemm_ref.ptx.core.memory import GlobalMemory
 from gemm_ref.ptx.text.errors import LeftOver, PtxError
 
 __all__ = [
-    "Gpu", "LaunchTime", "Limit", "Line", "NotModelled", "Prediction", "predict", "predict_samples", "read", "zeros",
+    "Gpu", "LaunchTime", "Limit", "Line", "MIN_SHARE", "NotModelled", "Prediction", "predict", "predict_samples",
+    "read", "zeros",
 ]  # fmt: skip
 
 INTERVAL = 0.17  # of predicted times, about nine in ten are this near to measured ones (docs/clock.md)

@@ -48,6 +48,7 @@ NAMES = MappingProxyType(
     }
 )
 ARCHITECTURE = "sm_90a"  # of all GPUs in the table
+MIN_SHARE = 0.005  # of the time; less would read 0%
 SATURATED = 0.7  # share of the time from which on a busy resource is what holds a kernel back
 MOST_UNEXPLAINED = 0.2  # share of the executions of PTX lines; beyond, no time is given
 TO_SHARED = 4.0  # clocks from a scheduler to L1 and shared memory (an assumption)
@@ -76,6 +77,10 @@ class Line:
     share: float  # of the time
     waits: Mapping[str, float]  # shares of the time in which schedulers waited there, by name
     callers: tuple[str, ...] = ()  # `file:line` of the call that was inlined there, then of that one's caller, ...
+
+    def __str__(self) -> str:
+        waits = [f"{wait:.0%} {reason}" for reason, wait in self.waits.items() if wait >= MIN_SHARE]
+        return f"{self.share:.0%} of the time" + (f": {', '.join(waits[:2])}" if waits else "")
 
     @property
     def limit(self) -> Limit:

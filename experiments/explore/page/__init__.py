@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from markupsafe import Markup
 
 from experiments.explore.traces.record import Trace, plain
 from experiments.publish.pages import deflate, make_page_templates
+from experiments.publish.pages.timed import TimedFile
 from experiments.publish.report.sources import read_sources
 from gemm_ref import DIALECTS, STAGES
 from gemm_ref.launch import cdiv
@@ -27,6 +30,7 @@ _SCRIPTS = (
     *("trace", "uses", "place", "colours", "picture", "words"),
     *("score", "matrices", "shared", "request", "panels", "app"),
 )
+_NO_TIMES: Mapping[str, TimedFile] = MappingProxyType({})
 _USES = (
     ("idle", "not in use"),
     ("held", "in shared memory"),
@@ -49,10 +53,13 @@ TOUR = (
 )
 
 
-def render(traces: Iterable[Trace], report: str = "report.html") -> str:
-    """The whole page. `traces` are in the order in which the page offers them; `report` is the file beside it."""
+def render(traces: Iterable[Trace], report: str = "report.html", times: Mapping[str, TimedFile] = _NO_TIMES) -> str:
+    """The whole page.
+
+    traces: in the order in which the page offers them; report: the file beside it; times: of kernels, by `key`.
+    """
     shown = {key(trace): trace for trace in traces}
-    index = index_of(shown)
+    index = index_of(shown, times)
     files = {source.path: source.html for stage in STAGES.values() for source in read_sources(stage)}
     paths = dict.fromkeys(trace.file for trace in shown.values())
     template = make_page_templates(_FOLDER).get_template("explorer.html.j2")
@@ -70,7 +77,12 @@ def render(traces: Iterable[Trace], report: str = "report.html") -> str:
 
 def key(trace: Trace) -> str:
     """The fragment that opens a kernel: s09-cuda-two_blocks."""
-    return f"{STAGES[trace.stage].id.split('_')[0]}-{trace.dialect}-{trace.variant}"
+    return key_of(trace.stage, trace.dialect, trace.variant)
+
+
+def key_of(stage: str, dialect: str, variant: str) -> str:
+    """The `key` of a kernel, by the id of its rung."""
+    return f"{stage.split('_')[0]}-{dialect}-{variant}"
 
 
 def _place(trace: Trace, kind: str, array: str) -> str:
@@ -83,7 +95,7 @@ def _place(trace: Trace, kind: str, array: str) -> str:
     raise ValueError(f"no step of {key(trace)} is a {kind} of {array or 'any array'}")
 
 
-def index_of(shown: Mapping[str, Trace]) -> dict:
+def index_of(shown: Mapping[str, Trace], times: Mapping[str, TimedFile]) -> dict:
     """What the page knows of its kernels before it opens one: those of `shown`, by their `key`."""
     kernels = [
         {
@@ -93,6 +105,7 @@ def index_of(shown: Mapping[str, Trace]) -> dict:
             "variant": trace.variant,
             "best": trace.variant == STAGES[trace.stage].find_variant(DEFAULT_VARIANT, trace.dialect),
             "file": trace.file,
+            "time": asdict(times[name]) if name in times else None,
         }
         for name, trace in shown.items()
     ]

@@ -25,7 +25,13 @@ function showKernel(kernel, trace, source) {
   [...$("#code").children].forEach((line, i) => {
     line.dataset.line = i + 1;
     line.classList.toggle("steps", lines.has(i + 1));
+    const [share, what] = kernel.time?.lines[i + 1] ?? [];
+    if (!share) return;
+    Object.assign(line, { title: what }).dataset.time = share;
+    line.style.setProperty("--t", share);
   });
+  const command = `python -m experiments run predicted --stage ${kernel.rung}`;
+  $("#time").textContent = kernel.time?.says ?? `No predicted time is kept; for the next report: ${command}`;
   $("#facts").textContent = factsOf(trace);
   $("#missing").replaceChildren(...trace.missing.map((text) => element("li", text.replaceAll("`", ""))));
   $("#gaps").hidden = !trace.missing.length;
@@ -66,7 +72,8 @@ function showWords({ trace, index, step, thread, warp, first }) {
   const where = step.slice >= 0 ? `Slice ${step.slice}` : "", line = step.line ? `line ${step.line}` : step.place;
   const part = size > 1 ? `${index - group.first + 1} of ${size} steps of this line` : "";
   $("#deed").textContent = `${deedOf(trace, step)}.`;
-  $("#where").textContent = [where, line, part].filter(Boolean).join(" · ");
+  const [, time] = now.kernel.time?.lines[step.line] ?? [];
+  $("#where").textContent = [where, line, part, time && `predicted: ${time}`].filter(Boolean).join(" · ");
   $("#op").textContent = step.op;
   $("#counter").textContent = `${index + 1} / ${trace.steps.length}`;
   const slider = $("#slider");

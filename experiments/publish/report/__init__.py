@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from experiments.progress import Bars
+from experiments.publish.pages.timed import TimedFile
 from experiments.publish.report.page import render
 from experiments.publish.report.views import View
 from experiments.records import studies
@@ -19,6 +20,9 @@ from experiments.records.request import UsageError
 from experiments.records.store import PUBLISHED, check_writable, csv_path, unchanging
 from gemm_ref.build import write_whole
 
+# The ids of the rungs that the explorer shows, none without that page; predicted times of default kernels, by rung and
+# dialect.
+Explored = tuple[Collection[str], Mapping[tuple[str, str], TimedFile]]
 EXPLORER = "explorer.html"  # the name of the page beside the report that shows what each thread touches
 
 
@@ -28,7 +32,7 @@ def make(
     questions: Mapping[str, str],
     own: Path | None = None,
     console: Console | None = None,
-    explore: Callable[[Bars], Collection[str]] = lambda bars: (),
+    explore: Callable[[Bars], Explored] = lambda bars: ((), {}),
 ) -> Path:
     """Write the report of the results in `folders` to the file `target`, whole or not at all; return `target`.
 
@@ -36,8 +40,7 @@ def make(
     questions: what each experiment asks, by its name: the text that opens its module.
     own: this machine's folder, where the page should say which of its numbers are not of this machine.
     console: shows how far it is.
-    explore: writes the page EXPLORER beside the report and returns the ids of the rungs that it shows; none where
-    there is no such page.
+    explore: writes the page EXPLORER beside the report.
     Raises UsageError where no folder holds data of any experiment, where the file cannot be written, and for the name
     of the page beside it.
     """
@@ -50,7 +53,7 @@ def make(
     if target.is_dir():
         raise UsageError(f"{target} is a folder: --output takes the name of a file")
     with unchanging(), Bars(console or Console(quiet=True), "report") as bars:
-        write_whole(target, render(folders, target, questions, own, bars, explore(bars)))
+        write_whole(target, render(folders, target, questions, own, bars, *explore(bars)))
     return target
 
 

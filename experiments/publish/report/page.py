@@ -17,10 +17,11 @@ from experiments.publish.compilers import compiler_findings
 from experiments.publish.drawing import style
 from experiments.publish.outcomes import in_order
 from experiments.publish.pages import make_page_templates
+from experiments.publish.pages.timed import TimedFile
 from experiments.publish.reach import words_of
 from experiments.publish.report import figures
 from experiments.publish.report.rungs import GROUPS, tabulate_shape
-from experiments.publish.report.sources import Source, read_header, read_sources
+from experiments.publish.report.sources import NO_TIMES, Source, read_header, read_sources
 from experiments.publish.report.views import Section, View
 from experiments.publish.wording import docs_page
 from experiments.records import frames, workloads
@@ -36,16 +37,17 @@ def render(
     own: Path | None,
     bars: Bars,
     explored: Collection[str] = (),
+    times: Mapping[tuple[str, str], TimedFile] = NO_TIMES,
 ) -> str:
     """The whole page about the results in `folders`, to be written to `target`; the rest is as for `make`.
 
-    explored: the ids of the rungs that the explorer shows.
+    explored: the ids of the rungs that the explorer shows; times: of default kernels, by rung and dialect.
     """
     views = [View(folder, index == 0, folder == own) for index, folder in enumerate(folders)]
     sections = _describe_experiments(views, questions, bars)
     drawn = [figure for view in views for section in sections[view.slug] for figure in section.figures]
     link = partial(link_docs, target=target)
-    sources = _read_sources(bars)
+    sources = _read_sources(bars, times)
     made = make_page_templates(_TEMPLATES)
     made.filters |= {"words": partial(_markup, link=link), "doc": link, "sentence": _capitalize, "tally": frames.tally}
     return made.get_template("page.html.j2").render(
@@ -82,13 +84,13 @@ def _describe_experiments(views: Sequence[View], questions: Mapping[str, str], b
     return sections
 
 
-def _read_sources(bars: Bars) -> dict[str, list[Source]]:
+def _read_sources(bars: Bars, times: Mapping[tuple[str, str], TimedFile]) -> dict[str, list[Source]]:
     """The files of each rung in colour, by its id."""
     bars.begin("rungs", len(gemm_ref.STAGES))
     sources = {}
     for name, stage in gemm_ref.STAGES.items():
         bars.doing(name)
-        sources[name] = read_sources(stage)
+        sources[name] = read_sources(stage, times)
         bars.done()
     return sources
 

@@ -96,8 +96,7 @@ def _row(contender: Contender, problem: Problem, card: str, fresh: bool) -> Pred
     problem = replace(problem, math=contender.math, b_layout=frames.LAYOUT[contender.math])
     about = functools.partial(PredictedRow.about, NAME, contender, problem, card=card)
     try:
-        plan = predictions.plan_call(problem, card, contender.dialect, contender.stage, contender.kernel.variant)
-        found = predictions.predict(plan, problem, card, fresh)
+        found = predictions.predict(contender.kernel, problem, card, fresh)
     except ValueError as refusal:  # of an instruction that has no cost yet, or of code that cannot be followed
         return about(status=SKIPPED, detail=str(refusal))
     except Exception as error:  # a rung that does not compile is a row, and the others go on

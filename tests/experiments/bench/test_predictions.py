@@ -26,12 +26,11 @@ def test_a_prediction_is_kept_until_a_fresh_one_is_wanted(monkeypatch):
     monkeypatch.setattr(cache, "load", lambda *key: entries.get(key))
     monkeypatch.setattr(cache, "save", lambda name, digest, content: entries.update({(name, digest): content}))
     problem = Problem(128, 128, 256, "bf16")
-    plan = predictions.plan_call(problem, CARD, "cuda", "s17")
-    first = predictions.predict(plan, problem, CARD)
+    item = Implementation(gemm_ref.get_stage("s17"), "default", "cuda", "bf16", "kn")
+    first = predictions.predict(item, problem, CARD)
     assert first.kernels.lines and first.microseconds > first.copies.microseconds == 0
     monkeypatch.setattr(clock, "predict", raising(ValueError("again")))
-    assert predictions.predict(plan, problem, CARD) == first
-    other = problem.resized(m=256)
-    for arguments in ((plan, problem, CARD, True), (predictions.plan_call(other, CARD, "cuda", "s17"), other, CARD)):
+    assert predictions.predict(item, problem, CARD) == first
+    for other, fresh in ((problem, True), (problem.resized(m=256), False)):
         with pytest.raises(ValueError, match="again"):
-            predictions.predict(*arguments)
+            predictions.predict(item, other, CARD, fresh)

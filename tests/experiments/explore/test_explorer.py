@@ -16,6 +16,7 @@ import torch
 from experiments.explore.page import TOUR, key, render
 from experiments.explore.traces import Trace, gather_traces
 from experiments.explore.traces.collection import first_modes
+from experiments.publish.pages.timed import TimedFile
 from gemm_ref import DIALECTS, STAGES, Implementation
 from gemm_ref.dialect import BY_HAND
 from gemm_ref.ptx.core.events import Access, Observer, watched
@@ -54,6 +55,17 @@ DRAWN = """now.trace.steps.filter((step) => step.space === "shared" && !step.bul
         countOf(now.trace, step, 0)[0], step.kind])"""
 
 
+TIMED = "s04-cuda-default"  # the kernel with a predicted time
+
+
+def time_of(traces) -> TimedFile:
+    """Shares of the lines of the first step of TIMED and of the line before."""
+    trace = next(trace for trace in traces if key(trace) == TIMED)
+    line = trace.operations[trace.steps.operation[0]].line
+    shares = {line - 1: ("3%", "3% of the time"), line: ("44%", "44% of the time: 30% waiting")}
+    return TimedFile("Predicted: soon.", shares)
+
+
 @pytest.fixture(scope="module")
 def traces() -> tuple[Trace, ...]:
     """Of every rung the best by hand, the variants that the tour goes to, and the twins of SOME_TWINS."""
@@ -70,7 +82,7 @@ def traces() -> tuple[Trace, ...]:
 def page(traces, tmp_path_factory) -> Iterator[browser.Page]:
     """The explorer of all traces at a desk's width, in the light."""
     path = tmp_path_factory.mktemp("explorer") / "explorer.html"
-    path.write_text(render(traces), encoding="utf-8")
+    path.write_text(render(traces, times={TIMED: time_of(traces)}), encoding="utf-8")
     assert path.stat().st_size < MOST_BYTES
     with browser.browser(tmp_path_factory.mktemp("profile")) as page:
         page.open(path, 1400)
@@ -178,6 +190,18 @@ def test_a_deep_link_opens_the_line(page, traces):
         const line = document.querySelector("#code .now").getBoundingClientRect();
         return line.top >= pane.top && line.bottom <= pane.bottom;
     })()""")
+
+
+def test_lines_have_their_shares_of_the_predicted_time(page, traces):
+    time = time_of(traces)
+    shown = "[document.querySelector('#time').textContent, [...document.querySelectorAll('[data-time]')].map(LINE)]"
+    shown = shown.replace("LINE", "({ dataset, title }) => [Number(dataset.line), dataset.time, title]")
+    go(page, TIMED)
+    assert page.run(shown) == [time.says, [[line, *share] for line, share in time.lines.items()]]
+    assert "predicted: 44% of the time: 30% waiting" in page.run("document.querySelector('#where').textContent")
+    go(page, "s09-cuda-two_blocks")
+    says, lines = page.run(shown)
+    assert "run predicted --stage s09" in says and lines == []
 
 
 def test_the_tour_leads_to_what_it_says(page):

@@ -250,6 +250,7 @@ def test_the_command_gives_the_same_bytes_for_the_same_data(tmp_path, made, monk
     naive, second = first_modes()[0], str(first_modes()[1])
     traced = TraceSet(gather_traces([naive]).traces, {second: "nvcc was not found"})
     monkeypatch.setattr("experiments.explore.traces.gather_traces", lambda bars: traced)
+    monkeypatch.setattr("experiments.explore.times.gather_times", lambda items, bars: {})
     target = tmp_path / "deep" / "page.html"
     done = CliRunner().invoke(cli.app, ["report", "--results", str(made.parent), "--output", str(target)])
     assert done.exit_code == 0 and str(target) in done.output

@@ -1,0 +1,71 @@
+"""Predicted times of the kernels that the explorer shows, and of each line of their files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from experiments import processes
+from experiments.bench import predictions
+from experiments.bench.predictions import Predicted
+from experiments.explore.page import TOUR, key_of
+from experiments.progress import Bars
+from experiments.publish.numbers import format_number
+from experiments.publish.pages.timed import TimedFile
+from experiments.records import frames, workloads
+from experiments.records.source_lines import kernel_file
+from gemm_ref import Implementation, Problem, clock, implementations
+from gemm_ref.clock.gpu import cards
+
+
+def gather_times(items: Sequence[Implementation], bars: Bars) -> dict[Implementation, TimedFile]:
+    """Returns what is predicted of kernels at the size of the tables, on the first card of `clock`.
+
+    What an earlier run has predicted is read; of the others only the default variants that the tour goes to are
+    predicted, in seconds. A kernel without a prediction, or of which the clock refuses one, is left out.
+    """
+    found = {item: kept for item in items if (kept := predictions.read(item, *_at(item)))}
+    toured = {kernel for kernel, *_ in TOUR}
+    missing = [item for item in items if item not in found and _key(item) in toured and is_default(item)]
+    bars.begin("predicting", len(missing))
+    if missing:
+        with processes.pool() as pool:
+            for item, predicted in zip(missing, pool.map(_predict_by_name, map(str, missing)), strict=True):
+                found |= {item: predicted} if predicted else {}
+                bars.done()
+    return {item: _for_readers(item, predicted) for item, predicted in found.items()}
+
+
+def is_default(item: Implementation) -> bool:
+    """Whether a kernel is what its rung takes by default in its dialect."""
+    return frames.is_default(item.stage.id, item.variant, item.dialect)
+
+
+def _key(item: Implementation) -> str:
+    return key_of(item.stage.id, item.dialect, item.variant)
+
+
+def _at(item: Implementation) -> tuple[Problem, str]:
+    """The problem and the card."""
+    return Problem(*workloads.cube(workloads.LARGEST), item.math, frames.LAYOUT[item.math]), next(iter(cards()))
+
+
+def _predict_by_name(name: str) -> Predicted | None:
+    """Runs in another process, which gets a kernel by its name; None where the clock or a compiler refuses."""
+    item = next(item for item in implementations() if str(item) == name)
+    try:
+        return predictions.predict(item, *_at(item))
+    except Exception:  # whatever stops it, the page says that there is no prediction
+        return None
+
+
+def _for_readers(item: Implementation, predicted: Predicted) -> TimedFile:
+    kernels, longest = predicted.kernels, predicted.kernels.longest
+    low, high = (format_number(kernels.problem.flops / us / 1e6) for us in reversed(predicted.interval_us))
+    says = (
+        f"Predicted on an {clock.read(kernels.gpu).name} at {workloads.LARGEST}: {format_number(predicted.tflops)} "
+        f"TFLOP/s ({low} to {high}); held back by {longest.limit}. Beside lines: their shares of that time, with what "
+        "is called there."
+    )
+    lines = longest.lines_in(kernel_file(item.stage.id, item.dialect).rpartition("/")[2])
+    shown = [line for line in lines if line.share >= clock.MIN_SHARE]
+    return TimedFile(says, {line.line: (f"{line.share:.0%}", str(line)) for line in shown})
