@@ -11,6 +11,8 @@ from experiments.check import predict, progress
 from experiments.check.checker import Checker
 from experiments.check.cuda.bind import KernelFile
 from experiments.check.cuda.launch_sources import infer_kernel
+from experiments.check.messages import Note
+from experiments.check.python.embedded import extract_cuda
 from experiments.check.python.rung import find_rung
 from experiments.check.report import Report
 from experiments.check.subject import CannotCheck, Options, Subject
@@ -65,6 +67,8 @@ def open_file(path: Path, options: Options, problems: Sequence[Problem] = ()) ->
     subject: Subject
     if rung := find_rung(path, options):
         subject = rung
+    elif path.suffix == ".py" and (cuda := extract_cuda(path)):
+        subject = infer_kernel(KernelFile(cuda, options)).with_note(Note.CUDA_IN_PYTHON, file=path.name)
     elif path.suffix == ".py":
         from experiments.check.python.python_file import open_python
 

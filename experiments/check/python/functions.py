@@ -67,6 +67,7 @@ class Launcher:
     arguments: tuple[Argument, ...]
     is_kernel: bool = False  # no function of the file launches it on matrices that it is passed
     square: bool = False  # the file passes one size for M, N and K
+    is_guess: bool = False  # the file does not launch that kernel at all
     by_columns: Callable | None = None  # a kernel that is launched alone, with the tiles of a row along the first axis
 
     @property
@@ -154,7 +155,7 @@ def _kernels_alone(
                 _require_matrices(key, roles, passed, module)
                 function, by_columns = (direct.launch_of(key, module, roles, order) for order in (False, True))
                 arguments = tuple(_arguments(key, function, module, specified, names))
-                found[key] = Launcher(key, function, arguments, True, square, by_columns)
+                found[key] = Launcher(key, function, arguments, True, square, not passed, by_columns)
             except UsageError as error:
                 reasons[key] = str(error)
     return found

@@ -177,6 +177,11 @@ class PythonKernel(Subject):
         return str(self.call.launcher)
 
     @property
+    def guess(self) -> str:
+        function = "--kernel with a function gemm(a, b, c) that launches it, once the file has one"
+        return function if self.call.launcher.is_guess else ""
+
+    @property
     def operand_type(self) -> torch.dtype:
         return self.form.elements.a
 
