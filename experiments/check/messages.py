@@ -140,7 +140,7 @@ class Why(StrEnum):
     IN_A_CUBE = "with M = N = K = {side}, {reason}"
     MANY_TILES = (
         "with whole tiles of {rows} x {columns} it is right while they are few, and wrong from {wrong} on: their "
-        "number is what matters, as where a program finds its tile in groups or in a swizzle"
+        "number is what matters, as where a program finds its tile in groups or in a swizzle, or has several in turn"
     )
     HALF_PASSES = (
         "it is wrong for {axis} = {half} and right for {whole} and for {odd}: a test of what {axis} is a multiple of, "

@@ -19,7 +19,7 @@ _MAX_PRODUCTS = 4 << 20  # of a problem with detectors: a second or two
 _MIN_SIDE = 16  # rows and columns of a tile; smaller ones are taken several at a time
 _MAX_SQUARE = 768  # rows of a square problem without detectors: some seconds
 _MANY = 8  # tiles that a kernel takes together, in most files; more are tried
-_MAX_MANY = 64 << 20  # products where there are many tiles, two columns of them; a quarter of it where there are more
+_MAX_MANY = 128 << 20  # products where there are many tiles, two columns of them; a quarter of it where there are more
 _SHALLOW = 32  # products of each sum where it is the tiles that matter
 
 SIDE = 512  # of the cube whose first block runs: two tiles, and more slices than any pipeline has
@@ -61,9 +61,9 @@ def choose_more(tile: tuple[int, int], slice_: int, group: int, by_hand: bool) -
     half = gemm_ref.Problem(6, 12, 0) if by_hand else gemm_ref.Problem(rows + rows // 2, columns + columns // 2, 0)
     depth = slice_ + slice_ // 2
     shallow = slice_ * cdiv(_SHALLOW, slice_)
-    most = _MAX_MANY // (2 if by_hand else 1)  # each thread is interpreted
+    most = _MAX_MANY // (4 if by_hand else 1)  # each thread is interpreted
     down = max(min(max(group, _MANY), most // (2 * rows * columns * shallow)) + 1, 3)
-    across = min(max(most // 4 // (down * rows * columns * shallow), 2), _MANY + 2)
+    across = min(max(most // (4 if by_hand else 8) // (down * rows * columns * shallow), 2), _MANY + 2)
     many = gemm_ref.Problem(down * rows, across * columns, 0)
     return [
         half.resized(k=depth if depth not in (half.m, half.n) else depth + slice_),
