@@ -18,11 +18,11 @@ def extract_cuda(path: Path) -> Path | None:
         nodes = list(ast.walk(ast.parse(text, str(path))))
     except SyntaxError:
         return None  # whoever reads it as Python says where
-    strings = [node for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    constants = ((each.lineno, each.value) for each in nodes if isinstance(each, ast.Constant))
     found = ""
-    for node in sorted(strings, key=lambda each: each.lineno):
-        if "__global__" in node.value:
-            found += "\n" * (node.lineno - 1 - found.count("\n")) + str(node.value)
+    for line, value in sorted((line, value) for line, value in constants if isinstance(value, str)):
+        if "__global__" in value:
+            found += "\n" * (line - 1 - found.count("\n")) + value
     target = CACHE / "in_python" / digest(found) / f"{path.stem}.cu"
     write_whole(target, found + "\n")
     return target if found else None

@@ -188,10 +188,10 @@ class PythonKernel(Subject):
     @property
     def group(self) -> int:
         constants = (item for each in self.started for item in each.constants.items())
-        found = [value for name, value in constants if re.search("group|swizzle|super", name, re.I)]
+        found: list[object] = [value for name, value in constants if re.search("group|swizzle|super", name, re.I)]
         if re.search("multi_?processor_count|num_sms?\\b", ast.unparse(self.call.module.tree), re.I):  # a program each
             found.append(cdiv(self.call.stand_in.model.multi_processor_count, 2))  # of two columns of tiles
-        return max((value for value in found if type(value) is int), default=0)
+        return max((value for value in found if isinstance(value, int)), default=0)
 
     def find_overflows(self) -> list[Message]:
         found: dict[tuple[Limit, object], Message] = {}
