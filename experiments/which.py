@@ -38,7 +38,8 @@ class Time:
     limit: str
     limit_share: float
     is_wait: bool  # whether the limit is waited for, and not a busy resource
-    copies: predictions.Copies  # in front of the kernel
+    copies: str  # in front of the kernel; empty without any
+    copies_us: float
     kernels: int  # that are launched behind the copies: a second one adds the sums of a split K
 
 
@@ -101,8 +102,8 @@ def show(found: Answer) -> None:
         cells = f"not predicted: {each.refusal}", "", ""
         if time := each.time:
             text = f"{format_number(time.microseconds)} µs ({' to '.join(map(format_number, time.interval_us))})"
-            if time.copies.what:
-                notes.append(f"{title}: {format_number(time.copies.microseconds)} µs of it are for {time.copies.what}")
+            if time.copies:
+                notes.append(f"{title}: {format_number(time.copies_us)} µs of it are for {time.copies}")
             if time.kernels > 1:
                 notes.append(f"{title}: {time.kernels} kernels, of which the last adds the parts of C")
             cells = text, format_number(time.tflops), f"{time.limit}, {format_percent(time.limit_share, 0)}"
@@ -128,8 +129,8 @@ def _predict(problem: Problem, dialect: str, card: str, rows: pd.DataFrame) -> C
         sizes = item.config.BLOCK_M, item.config.BLOCK_N
         found = Candidate(dialect, item.stage.id, item.variant, sizes, plan.blocks, nearest=find_nearest(own, problem))
         its = predictions.predict(item, problem, card)
-        about = its.copies, len(its.kernels.launches)
-        time = Time(its.microseconds, its.interval_us, its.tflops, *its.kernels.limit, *about)
+        about = predictions.describe_copies(plan), sum(its.copies_us), len(its.launches)
+        time = Time(its.microseconds, its.interval_us, its.tflops, *its.limit, *about)
         return replace(found, time=time)
     except Exception as error:  # whatever stops one dialect says nothing of the others
         reason = re.sub(r"\b_Z\w+: ", "", str(error).partition("\n")[0])  # without the kernel's mangled name

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from experiments import processes
 from experiments.bench import predictions
-from experiments.bench.predictions import Predicted
 from experiments.explore.page import TOUR, key_of
 from experiments.progress import Bars
 from experiments.publish.numbers import format_number
@@ -49,7 +48,7 @@ def _at(item: Implementation) -> tuple[Problem, str]:
     return Problem(*workloads.cube(workloads.LARGEST), item.math, frames.LAYOUT[item.math]), next(iter(cards()))
 
 
-def _predict_by_name(name: str) -> Predicted | None:
+def _predict_by_name(name: str) -> clock.Prediction | None:
     """Runs in another process, which gets a kernel by its name; None where the clock or a compiler refuses."""
     item = next(item for item in implementations() if str(item) == name)
     try:
@@ -58,11 +57,11 @@ def _predict_by_name(name: str) -> Predicted | None:
         return None
 
 
-def _for_readers(item: Implementation, predicted: Predicted) -> TimedFile:
-    kernels, longest = predicted.kernels, predicted.kernels.longest
-    low, high = (format_number(kernels.problem.flops / us / 1e6) for us in reversed(predicted.interval_us))
+def _for_readers(item: Implementation, predicted: clock.Prediction) -> TimedFile:
+    longest = predicted.longest
+    low, high = (format_number(predicted.problem.flops / us / 1e6) for us in reversed(predicted.interval_us))
     says = (
-        f"Predicted on an {clock.read(kernels.gpu).name} at {workloads.LARGEST}: {format_number(predicted.tflops)} "
+        f"Predicted on an {clock.read(predicted.gpu).name} at {workloads.LARGEST}: {format_number(predicted.tflops)} "
         f"TFLOP/s ({low} to {high}); held back by {longest.limit}. Beside lines: their shares of that time, with what "
         "is called there."
     )

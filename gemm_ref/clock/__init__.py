@@ -24,6 +24,7 @@ from gemm_ref.clock.sample import Sample, Sampler
 from gemm_ref.clock.steps import NotModelled
 from gemm_ref.compute import MATHS
 from gemm_ref.launch import Launch
+from gemm_ref.operands.copy_layout import noted_copies
 from gemm_ref.problem import Problem
 from gemm_ref.ptx.core.events import KernelInfo, first_block, watched
 from gemm_ref.ptx.core.memory import GlobalMemory
@@ -45,12 +46,13 @@ class Prediction:
     gpu: str
     problem: Problem
     launches: tuple[LaunchTime, ...]
-    launch_us: float  # that an empty kernel takes
+    copies_us: tuple[float, ...]  # of operands, in front of the launches: by what device memory reads and writes
+    launching_us: float  # that two events and as many empty kernels take
 
     @property
     def microseconds(self) -> float:
-        """The time of the whole call on the GPU, with caches cold."""
-        return sum(each.microseconds + self.launch_us for each in self.launches)
+        """The time of the whole call between two events, with caches cold."""
+        return self.launching_us + sum(self.copies_us) + sum(each.microseconds for each in self.launches)
 
     @property
     def interval_us(self) -> tuple[float, float]:
@@ -94,41 +96,58 @@ def predict(
     sampled = problem
     if problem.k > sample_k and _launches(gemm, problem) == _launches(gemm, problem.resized(k=sample_k)):
         sampled = problem.resized(k=sample_k)
-    samples, half, scale = _observe(gemm, sampled), sampled.resized(k=sampled.k // 2), problem.k / max(1, sampled.k)
+    (samples, copies), half = _observe(gemm, sampled), sampled.resized(k=sampled.k // 2)
+    scale = problem.k / max(1, sampled.k)
     if sampled.k == problem.k or not any(each.recorder for each in samples):
         try:
-            return predict_samples(samples, problem, gpu, scale)
+            return predict_samples(samples, problem, gpu, scale, copies=copies)
         except NeedsHalf:
             pass
     if _launches(gemm, half) == _launches(gemm, sampled):
-        return predict_samples(samples, problem, gpu, scale, _observe(gemm, half))
-    return predict_samples(_observe(gemm, problem), problem, gpu, 1.0)
+        return predict_samples(samples, problem, gpu, scale, _observe(gemm, half)[0], copies)
+    samples, copies = _observe(gemm, problem)
+    return predict_samples(samples, problem, gpu, 1.0, copies=copies)
 
 
 def predict_samples(
-    samples: Sequence[Sample], problem: Problem, gpu: str, scale: float, halves: Sequence[Sample] = ()
+    samples: Sequence[Sample],
+    problem: Problem,
+    gpu: str,
+    scale: float,
+    halves: Sequence[Sample] = (),
+    copies: Sequence[int] = (),
 ) -> Prediction:
     """As `predict`, from launches that were observed.
 
     scale: the problem's K by that of the samples; halves: the same launches with half the samples' K, where that is
-    known. Raises NeedsHalf where that is missing, ValueError and NotModelled.
+    known; copies: bytes that each copy of operands in front of the launches reads and writes at the samples' K.
+
+    Raises NeedsHalf where halves are missing, ValueError and NotModelled.
     """
     table = read(gpu)
     pairs = itertools.zip_longest(samples, halves)
-    launches = tuple(time_launch(one, table, scale, not number, half) for number, (one, half) in enumerate(pairs))
-    return Prediction(gpu, problem, launches, table.launch["empty"])
+    launches = tuple(
+        time_launch(one, table, scale, not (number or copies), half) for number, (one, half) in enumerate(pairs)
+    )
+    copies_us = tuple(scale * count / (table.roof["dram_copy"] * 1e6) for count in copies)
+    further = len(launches) + len(copies) - 1
+    launching_us = table.launch["events"] + table.launch["cold"] + further * table.launch["gap"]
+    return Prediction(gpu, problem, launches, copies_us, launching_us)
 
 
-def _observe(gemm: Callable, problem: Problem) -> list[Sample]:
+def _observe(gemm: Callable, problem: Problem) -> tuple[list[Sample], list[int]]:
+    """The launches of a call, and the bytes of each copy in front of them."""
     sampler = Sampler()
-    _call(gemm, problem, sampler)
-    return sampler.samples
+    with noted_copies() as copies:
+        _call(gemm, problem, sampler)
+    return sampler.samples, copies
 
 
 def zeros(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
-    """Operands of zeros, which take no memory until somebody writes to them."""
-    dtype = MATHS[problem.math].dtype
-    return torch.zeros(problem.a_shape, dtype=dtype), torch.zeros(problem.b_shape, dtype=dtype)
+    """Operands of zeros, laid out as the problem says; they take no memory until somebody writes to them."""
+    dtype, (rows, columns) = MATHS[problem.math].dtype, problem.b_shape
+    b = torch.zeros((rows, columns) if problem.b_layout == "kn" else (columns, rows), dtype=dtype)
+    return torch.zeros(problem.a_shape, dtype=dtype), b if problem.b_layout == "kn" else b.t()
 
 
 def _call(gemm: Callable, problem: Problem, observer: Sampler | _Launches) -> None:

@@ -36,6 +36,7 @@ class Rates:
     """What the simulation needs to know of the multiprocessor; clocks are its own."""
 
     l2_bytes: float  # a clock, of this multiprocessor while all others ask as well
+    stored_bytes: float  # a clock that L2 takes, likewise
     memory_bytes: float  # a clock of device memory, likewise
     memory_latency: float  # clocks of a load that misses L1: one of the blocks that run together misses L2, all wait
     l1_latency: float
@@ -68,6 +69,7 @@ class Step:
     missed: float = 0.0  # bytes that a request fetches past L1, on the average
     unit: float = 0.0  # bytes of a miss: so many are fetched at a time
     is_global: bool = False
+    is_store: bool = False  # to global memory
     barrier: str = ""  # which one it arrives at
     arrivals: int = 0  # warps that the barrier opens for; 0 for all of the block
     leaves: int = -1  # groups of copies that may be under way behind it; -1 where it does not wait for copies
@@ -104,7 +106,8 @@ class Warp:
 class Run:
     """What blocks that begin together on one multiprocessor took, in clocks."""
 
-    end: float
+    end: float  # of the last warp
+    drained: float  # when what they stored has been written too
     commit: float  # between commits of products to the tensor cores, once they go evenly; 0 without
     busy: Mapping[tuple[str, int], float]  # clocks that a resource worked, by its name and the instruction
     waiting: Mapping[tuple[str, int], float]  # clocks in which a scheduler could not issue, by reason and instruction
@@ -163,7 +166,9 @@ class Multiprocessor:
                 waiting[key] += clocks * self._share
             for place, count in scheduler.issues.items():
                 self._busy[ISSUE, place] += count * self._share
-        return Run(end, _between_commits(self._warps), self._busy, waiting)
+        memories = [scheduler.memory for scheduler in self._schedulers]
+        drained = max(end, *(max(each.l2, each.device) for each in memories))
+        return Run(end, drained, _between_commits(self._warps), self._busy, waiting)
 
     def _turn(self, scheduler: _Scheduler, now: int) -> int:
         """Issue what can be, and return when to look again."""
@@ -238,7 +243,7 @@ class Multiprocessor:
             if step.missed:
                 credit = memory.credit.get(step.place, step.unit - step.missed) + step.missed
                 if credit >= step.unit * 0.999:
-                    memory.filled[step.place] = self._fetch(credit, begun, step.place, memory)
+                    memory.filled[step.place] = self._move(credit, begun, step.place, memory, step.is_store)
                     credit = 0.0
                 memory.credit[step.place] = credit
                 there = max(there, memory.filled[step.place])  # what hits L1 may still be on its way there
@@ -276,7 +281,8 @@ class Multiprocessor:
             return
         clock = now + self._rates.mbarrier
         if event.kind != ARRIVE:
-            clock = now if not event.bytes else self._fetch(event.bytes, now, place, memory) + self._rates.tma
+            moved = self._move(event.bytes, now, place, memory, event.kind == STORE) if event.bytes else now
+            clock = moved + self._rates.tma if event.bytes else now
         if event.kind != STORE:
             key = warp.of, event.barrier, event.phase
             self._helped[key] += event.amount
@@ -285,12 +291,13 @@ class Multiprocessor:
                 for other in self._waiting.pop(key, []):
                     other.ready, other.why = max(now + 1, math.ceil(self._latest[key])), BARRIER
 
-    def _fetch(self, count: float, now: float, place: int, memory: _Memory) -> float:
-        """When so many bytes from beyond L1 are there."""
+    def _move(self, count: float, now: float, place: int, memory: _Memory, is_store: bool) -> float:
+        """When so many bytes from beyond L1 are there, or are stored there."""
         rates = self._rates
-        memory.l2 = max(memory.l2, now) + count / rates.l2_bytes
+        in_l2 = count / (rates.stored_bytes if is_store else rates.l2_bytes)
+        memory.l2 = max(memory.l2, now) + in_l2
         memory.device = max(memory.device, now) + count / rates.memory_bytes
-        self._busy[L2, place] += count / rates.l2_bytes * self._each
+        self._busy[L2, place] += in_l2 * self._each
         self._busy[MEMORY, place] += count / rates.memory_bytes * self._each
         return max(memory.l2, memory.device) + rates.memory_latency
 
@@ -315,10 +322,16 @@ class Multiprocessor:
 
 
 def _between_commits(warps: Sequence[Warp]) -> float:
-    """Clocks between commits of products, of the warps with most of them; from one tile to the next it is more."""
-    times = [sorted(warp.times.values()) for warp in warps]
-    gaps = np.concatenate([np.diff(each)[_WARM_UP:] for each in times if len(each) == max(map(len, times))])
-    return float(gaps[gaps < 4 * np.median(gaps) + 1].mean()) if gaps.size else 0.0
+    """Clocks between commits of products, of the warps with most of them.
+
+    A slice may have several commits at uneven distances, so spans of a number of them are looked at; those with the end
+    of a tile in them are longer and left out.
+    """
+    times = [sorted(warp.times.values())[_WARM_UP:] for warp in warps]
+    most = max(map(len, times))
+    number = max(1, min(most // 4, max(4, most // 16)))
+    spans = np.concatenate([np.subtract(each[number:], each[:-number]) for each in times if len(each) == most])
+    return float(spans[spans < 1.5 * np.median(spans) + 1].mean() / number) if spans.size else 0.0
 
 
 @dataclass

@@ -47,6 +47,7 @@ NAMES = MappingProxyType(
         machine.PIPE: "waiting for a busy pipe",
     }
 )
+INSTRUCTION_BYTES = 16
 ARCHITECTURE = "sm_90a"  # of all GPUs in the table
 MIN_SHARE = 0.005  # of the time; less would read 0%
 SATURATED = 0.7  # share of the time from which on a busy resource is what holds a kernel back
@@ -194,7 +195,9 @@ def time_launch(
     recorder = sample.recorder
     work = _traced(sample, gpu) if recorder else _work(sample, kernel, gpu, ISSUES / (launch.num_warps * at_once))
     whole, rest = divmod(blocks, at_once)
-    rates = _rates(gpu, memory_share(sample, at_once * gpu.multiprocessors, scale, gpu.l2_bytes))
+    same = "UTMALDG 128x64 same" if recorder else "LDG.128 same"
+    share = memory_share(sample, at_once * gpu.multiprocessors, scale, gpu.l2_bytes)
+    rates = _rates(gpu, share, gpu.bandwidth[same])
     needed, cluster = (recorder.needed, math.prod(launch.cluster)) if recorder else ({}, 1)
     work_of_half = None
     if half:
@@ -221,7 +224,9 @@ def time_launch(
         return run, clocks + (scale - 1) * 2 * (clocks - shorter)
 
     run, clocks = clocks_of(at_once)
-    total = whole * clocks + (clocks_of(rest)[1] if rest else 0.0)
+    last, rest_clocks = clocks_of(rest) if rest else (run, 0.0)
+    first = _code_kib(sample, kernel) * gpu.launch["code"]  # no cache holds the code
+    total = first + whole * clocks + rest_clocks + last.drained - last.end
     busy, waiting, places = _shares(sample, work, run, clocks, max(1.0, work.trips * scale / max(1.0, work.simulated)))
     mhz = _mhz(kernel, busy.get(machine.TENSOR, 0.0), gpu)
     least = least_us(sample, scale, gpu.roof["dram_read"] * 1e6) if is_cold else 0.0
@@ -237,6 +242,11 @@ def _has_inner_loops(sample: Sample, work: _Work) -> bool:
     """
     most = max(int(count.max()) for count in sample.executed.values())
     return most > _MOST_UNROLLED * work.trips
+
+
+def _code_kib(sample: Sample, kernel: SassKernel) -> float:
+    """The machine code of what the sample executed."""
+    return sum(each.ptx_line in sample.executed for each in kernel.code) * INSTRUCTION_BYTES / 1024
 
 
 def machine_code(sample: Sample) -> tuple[SassKernel, bytes]:
@@ -294,14 +304,16 @@ def _traced(sample: Sample, gpu: Gpu) -> _Work:
     return _Work(paths, commits, commits, body, lines)
 
 
-def _rates(gpu: Gpu, memory_share: float) -> Rates:
+def _rates(gpu: Gpu, memory_share: float, same: float) -> Rates:
+    """same: bytes a clock of L2 where all multiprocessors ask for the same lines."""
     a_clock = 1e6 / (gpu.multiprocessors * gpu.max_sm_clock_mhz)  # of one multiprocessor, from TB/s
     returned, lanes = 64.0, 32 * 4  # bytes a clock, and of a request of words: what every measured latency has in it
     on_the_way = TO_SHARED + 1 + lanes / returned
     distinct = gpu.roof["l2_read"] * a_clock  # where each multiprocessor asks for other lines
     base, more = gpu.barrier["1"], (gpu.barrier["32"] - gpu.barrier["1"]) / 31
     return Rates(
-        l2_bytes=1 / (memory_share / distinct + (1 - memory_share) / gpu.bandwidth["LDG.128 same"]),
+        l2_bytes=1 / (memory_share / distinct + (1 - memory_share) / same),
+        stored_bytes=gpu.bandwidth["STG.128"],
         memory_bytes=gpu.roof["dram_read"] * a_clock / memory_share,
         memory_latency=gpu.latency["LDG DRAM"] - on_the_way,
         l1_latency=gpu.latency["LDG L1"] - on_the_way,

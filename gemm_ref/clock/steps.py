@@ -108,15 +108,15 @@ class Steps:
             step = replace(step, released=gpu.release["STS.32" if name.startswith("ST") else "LDS.32"])
         elif name in _TO_GLOBAL:
             step = replace(step, is_global=True, released=gpu.release["LDG.32"])
+            step = replace(step, is_store=name not in (*_LOADS, "LDGSTS"))
             moved = average(sample.globals, line, "bytes") / LINE
             step = replace(step, served=max(gpu.request["LDG.32"], moved, average(sample.globals, line, "served")))
             found = sample.globals.get(line)
             if found and found.misses:
-                stored = gpu.bandwidth["LDG.128"] / gpu.bandwidth["STG.128"] if name not in (*_LOADS, "LDGSTS") else 1.0
-                missed = stored * found.missed  # a byte that is stored takes as long as so many that are read
-                step = replace(step, missed=missed / found.number, unit=missed / found.misses)
-            if name == "LDGSTS":  # what it writes to shared memory, whole lines as they come from L2
-                step = replace(step, served=max(1.0, WARP * width / 8 / LINE), kind="copy")
+                step = replace(step, missed=found.missed / found.number, unit=found.missed / found.misses)
+            if name == "LDGSTS":  # beside lines, what it writes to shared memory
+                written = max(WARP * width / 8 / LINE, average(sample.shared, line, "served"))
+                step = replace(step, served=max(1.0, written), kind="copy")
         if name in _LOADS:
             step = replace(step, returned=WARP * width / 8, writes=loaded(instruction))
         return step

@@ -65,9 +65,11 @@ class TracedSteps:
         elif line in self._sample.globals and parts[0] in ("ld", "st", "red", "atom", "cp"):
             found = self._sample.globals[line]
             served = max(average(self._sample.globals, line, "served"), found.bytes / found.number / LINE, 1.0)
+            if parts[0] == "cp":
+                served = max(served, average(self._sample.shared, line, "served"))
             missed, unit = (found.missed / found.number, found.missed / found.misses) if found.misses else (0.0, 0.0)
             fields |= {"served": served, "missed": missed, "unit": unit, "is_global": True}
-            fields["kind"] = "copy" if parts[0] == "cp" else ""
+            fields |= {"kind": "copy" if parts[0] == "cp" else "", "is_store": parts[0] not in ("ld", "cp")}
         elif line in self._sample.shared:
             fields["served"] = average(self._sample.shared, line, "served") or 1.0
         if any(event.kind in (COPY, STORE) for event in each.events):

@@ -6,10 +6,12 @@ bandwidth (about 1.1 TB/s for 4096 x 4096 floats).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 
 import torch
@@ -42,6 +44,30 @@ Pair = tuple[torch.Tensor, torch.Tensor]  # what is copied, and where to; both (
 About = tuple[int, int, int, int, int, int]  # a Copy but for its addresses
 
 
+_NOTED: ContextVar[list[int] | None] = ContextVar("noted", default=None)
+
+
+@contextlib.contextmanager
+def noted_copies() -> Iterator[list[int]]:
+    """The bytes that are read and written by each copy in this block that would be a launch on a GPU.
+
+    Of tensors on the CPU, whose operands torch copies and splits.
+    """
+    noted: list[int] = []
+    token = _NOTED.set(noted)
+    try:
+        yield noted
+    finally:
+        _NOTED.reset(token)
+
+
+def note_copy(count: int) -> None:
+    """Adds a launch that reads and writes so many bytes to the copies that are noted."""
+    noted = _NOTED.get()
+    if noted is not None and count:
+        noted.append(count)
+
+
 def copy_all(*pairs: Pair) -> None:
     """Copy each x to its room (rows, columns), of the same dtype, whose rows are stored one after another.
 
@@ -49,6 +75,7 @@ def copy_all(*pairs: Pair) -> None:
     knows how; else torch copies. Raises BuildError for a compiler that fails, and RuntimeError if the launch fails.
     """
     mine: list[tuple[Pair, About]] = []
+    note_copy(sum(x.nbytes + room.nbytes for x, room in pairs))
     for x, room in pairs:
         copy = plan(x.shape, x.stride(), room.stride(), room.data_ptr() % VECTOR, x.itemsize) if x.is_cuda else None
         if copy is not None and toolkit_is_there():

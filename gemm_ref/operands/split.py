@@ -31,7 +31,7 @@ from gemm_ref.call.validate import check_grad, check_sizes
 from gemm_ref.compute import B_LAYOUTS, EMULATED, MATHS, WIDE
 from gemm_ref.launch import Launch, cdiv
 from gemm_ref.operands import as_operand, as_operand_b, layout_of, padded
-from gemm_ref.operands.copy_layout import toolkit_is_there
+from gemm_ref.operands.copy_layout import note_copy, toolkit_is_there
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, open_device_library
 
 TOP = 14  # the exponent of a line's largest element, scaled
@@ -189,6 +189,7 @@ def split(matrix: torch.Tensor, by_rows: bool, math: str) -> Split:
         return Split(matrix, by_rows, math, parts, matrix.new_empty(rows if by_rows else columns, dtype=torch.int32))
     exponents, found = in_parts(matrix, by_rows, math)
     torch.stack(found, out=parts)
+    note_copy(matrix.nbytes + parts.nbytes)
     return Split(matrix, by_rows, math, parts, exponents)
 
 

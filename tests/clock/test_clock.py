@@ -21,7 +21,7 @@ from gemm_ref.sass.control import ControlCode
 from gemm_ref.sass.listing import Instruction, SassKernel
 
 RATES = Rates(
-    l2_bytes=32, memory_bytes=16, memory_latency=600, l1_latency=30, shared_latency=16,
+    l2_bytes=32, stored_bytes=8, memory_bytes=16, memory_latency=600, l1_latency=30, shared_latency=16,
     return_bytes=64, to_shared=4, barrier=(12, 2),
 )  # fmt: skip
 PLAIN = Step(0, "FFMA", stall=1, result=7, operands=7, waits=(), reads=(0, 0), is_plain=True)
@@ -87,6 +87,22 @@ def test_a_miss_waits_for_the_slower_of_l2_and_device_memory():
     use = replace(PLAIN, waits=(0,), is_plain=False)
     assert clocks([load, use], warps=1) == pytest.approx(4 + 600 + 128 / 16, abs=2)
     assert clocks([load] * 100 + [use], warps=1) == pytest.approx(600 + 100 * 128 / 16, rel=0.02)
+
+
+def test_what_is_stored_takes_longer_than_what_is_read_and_is_waited_for_at_the_end():
+    store = replace(PLAIN, served=1.0, missed=128.0, unit=128.0, is_global=True, is_store=True, is_plain=False)
+    run = Multiprocessor(RATES, [([store] * 100, ())], blocks=1).run()
+    assert run.end < 300 and run.drained == pytest.approx(100 * 128 / 8, rel=0.02)
+
+
+def test_uneven_commits_of_a_slice_count_with_all_its_time():
+    """Slices of 100 clocks with four commits each, and behind each eighth slice the end of a tile, which is none's."""
+    commit = replace(PLAIN, kind="commit products", is_plain=False)
+    a_slice = [commit] * 3 + [replace(PLAIN, stall=96), commit]
+    steps = ([*a_slice] * 8 + [replace(PLAIN, stall=4000)]) * 4
+    heads = [number for number, step in enumerate(steps) if step is commit]
+    run = Multiprocessor(RATES, [(steps, heads)], blocks=1).run()
+    assert run.commit == pytest.approx(100 / 4, rel=0.1)
 
 
 def test_a_barrier_holds_the_first_until_the_last():
@@ -193,6 +209,18 @@ def test_an_instruction_without_a_cost_is_refused_by_name():
     one = sample.Sample(None, Launch((1, 1, 1), (32, 1, 1)))
     with pytest.raises(clock.NotModelled, match="mine: DFMA has no cost in this model yet"):
         Steps(SassKernel("mine", code, {}), one, clock.read("h200")).of([0])
+
+
+def test_copies_of_operands_are_part_of_the_time():
+    """B by rows, which s17 in tf32 does not read: a launch in front of it that reads and writes 512 x 4096 floats."""
+    gemm = functools.partial(cuda_kernels.gemm, stage="s17_wgmma_tma", math="tf32")
+    by_rows = clock.predict(gemm, Problem(128, 4096, 512, math="tf32"), "h200")
+    by_columns = clock.predict(gemm, Problem(128, 4096, 512, math="tf32", b_layout="nk"), "h200")
+    read_and_written = 2 * 512 * 4096 * 4
+    assert by_columns.copies_us == () and by_rows.copies_us == (
+        pytest.approx(read_and_written / (clock.read("h200").roof["dram_copy"] * 1e6)),
+    )
+    assert by_rows.launching_us - by_columns.launching_us == pytest.approx(clock.read("h200").launch["gap"])
 
 
 def test_zeros_have_the_shapes_and_types_of_a_problem():

@@ -35,6 +35,7 @@ NAME = "predicted"
 # within 5% of CUDA's, and kernels that take 9 to 20 s each: their blocks compute several tiles.
 _SIMILAR = "gluon"
 _SLOW = (("s14_register_banks", "triton"), ("s20_emulated", "cuda"), ("s20_emulated", "triton"))
+_EACH = 8  # of a kernel's shapes that are no cubes
 _TIMED_IN = ("ladder", "squares", "shapes", "tensor_cores")  # studies whose times are of the same kernels
 
 
@@ -53,16 +54,37 @@ def unsuited(contender: Contender, request: Request) -> str:
 
 
 def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[PredictedRow]:
-    """A row for each contender, problem and card: the first card of the table, and with the full preset all of them."""
-    edges = (workloads.LARGEST,) if request.preset == DEFAULT else workloads.PREDICTED
-    problems = request.problems or [Problem(*workloads.cube(edge)) for edge in edges]
-    parts = [(problem, card) for problem in problems for card in list(cards())[: None if request.preset == FULL else 1]]
-    bars.begin("predicting", len(contenders) * len(parts))
-    measured = {card: published_times(card) for _, card in parts}
-    jobs = [(contender, parts) for contender in contenders]
+    """A row for each contender, problem and card, with the full preset at what the card's published rows have."""
+    measured = {card: published_times(card) for card in list(cards())[: None if request.preset == FULL else 1]}
+    jobs = [(contender, list(_parts(contender, request, measured))) for contender in contenders]
+    bars.begin("predicting", sum(len(parts) for _, parts in jobs))
     work = functools.partial(_work, fresh=request.row_cache is None or request.row_cache.fresh)
     for rows in parallel.measure_parts(jobs, work, bars, request.row_cache):
         yield from (_with_measured(row, measured[row.card]) for row in rows)
+
+
+def _parts(
+    contender: Contender, request: Request, measured: Mapping[str, Mapping[tuple, tuple[float, str]]]
+) -> Iterator[tuple[Problem, str]]:
+    """The problems and cards that a contender is predicted at.
+
+    Those asked for; in the default preset the largest cube; else the cubes of PREDICTED, what `tensor_cores` measured,
+    and every so many of the other shapes, so that no choice of ours is in it.
+    """
+    if request.problems or request.preset == DEFAULT:
+        problems = request.problems or [Problem(*workloads.cube(workloads.LARGEST))]
+        yield from ((problem, card) for problem in problems for card in measured)
+        return
+    cubes = {workloads.cube(edge) for edge in workloads.PREDICTED}
+    for card, times in measured.items():
+        own = {key[4:]: study for key, (_, study) in times.items() if key[:4] == _kernel(contender)}
+        others = sorted(sizes for sizes, study in own.items() if study == "shapes" and sizes not in cubes)
+        chosen = [sizes for sizes, study in own.items() if sizes in cubes or study == "tensor_cores"]
+        yield from ((Problem(*sizes), card) for sizes in sorted({*chosen, *others[::_EACH]}))
+
+
+def _kernel(row: Contender | PredictedRow) -> tuple[str, str, str, str]:
+    return (row.stage, row.variant, row.dialect, row.math)
 
 
 def published_times(card: str) -> Mapping[tuple, tuple[float, str]]:
@@ -77,7 +99,7 @@ def published_times(card: str) -> Mapping[tuple, tuple[float, str]]:
 
 
 def _key(row) -> tuple:
-    return (row.stage, row.variant, row.dialect, row.math, row.m, row.n, row.k)
+    return (*_kernel(row), row.m, row.n, row.k)
 
 
 def _with_measured(row: PredictedRow, measured: Mapping[tuple, tuple[float, str]]) -> PredictedRow:
@@ -101,7 +123,7 @@ def _row(contender: Contender, problem: Problem, card: str, fresh: bool) -> Pred
         return about(status=SKIPPED, detail=str(refusal))
     except Exception as error:  # a rung that does not compile is a row, and the others go on
         return about(status=ERROR, detail=describe(error))
-    (low, high), longest = found.interval_us, found.kernels.longest
+    (low, high), longest = found.interval_us, found.longest
     return about(
         predicted_us=found.microseconds,
         low_us=low,

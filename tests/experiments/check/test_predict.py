@@ -68,7 +68,7 @@ def test_a_kernel_for_square_matrices_has_one_size(run):
     ],
 )
 def test_what_stops_the_clock_fails_no_check(run, monkeypatch, error, reason):
-    def stop(*arguments):
+    def stop(*arguments, **names):
         raise error
 
     monkeypatch.setattr(clock, "predict_samples", stop)

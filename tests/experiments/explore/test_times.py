@@ -23,10 +23,7 @@ PLACES = (
     clock.Line("s09_conflict_free.cu", 12, 0.001, {}),
 )
 LAUNCH = clock.LaunchTime("mine", 1998.0, Occupancy(1, 1.0, ""), 1.0, {"issue": 0.9}, {}, PLACES, 0.0)
-PREDICTED = predictions.Predicted(
-    predictions.Copies("copying A", 1000.0),
-    clock.Prediction("nvidia-h200", Problem(4096, 4096, 4096), (LAUNCH,), 2.0),
-)
+PREDICTED = clock.Prediction("nvidia-h200", Problem(4096, 4096, 4096), (LAUNCH,), (1000.0,), 2.0)
 
 
 @pytest.fixture
