@@ -20,6 +20,7 @@ from rich.text import Text
 
 import gemm_ref
 from experiments import doctor
+from experiments.bench import predictions
 from experiments.bench.verify import describe
 from experiments.check.faults import Fault, find_faults, without_instruction
 from experiments.check.subject import PLAIN, Scales, Subject, Trial, attempt
@@ -120,6 +121,8 @@ class _Demo:
                     others += [self._try(each) for each in self._variants(item) if each != item]
             right = self._show_right([*runs, *(each for each in others if not each.right)])
             self._show_memory([each for each in (*runs, *others) if each.right])
+            status.update("predicting the time on a GPU")
+            self._show_time([each.item for each in runs if each.right and each.item == by_hand])
             status.update("running two broken copies")
             found = self._show_planted(by_hand, planted, lacking[BY_HAND])
             status.update("reading the published data")
@@ -176,6 +179,16 @@ class _Demo:
         self._say(table, 2)
         said = "A sector is 32 bytes of global memory. A wavefront is a pass over shared memory's 32 banks."
         self._say(" ".join([said, *_why_fewer([run.counts for run in runs])]), 2)
+
+    def _show_time(self, items: list[Implementation]) -> None:
+        """A line for each kernel: the time that the clock predicts."""
+        for item in items:
+            self._title("How fast would it be?")
+            try:
+                text = str(predictions.predict(item, *predictions.at_tables(item)))
+            except Exception as error:  # whatever stops the clock says nothing of the kernel
+                text = f"not predicted: {describe(error)}"
+            self._say(f"{DIALECTS[item.dialect].title}, {text}", 2)
 
     def _show_planted(self, item: Implementation, planted: list[_Planted], lacking: str) -> bool:
         """The two broken copies, each with what was said of it; whether every one was found."""

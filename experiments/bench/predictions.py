@@ -11,13 +11,14 @@ from dataclasses import asdict, replace
 import torch
 
 from experiments.bench import provenance
-from experiments.records import cache, frames
+from experiments.records import cache, frames, workloads
 from gemm_ref import DIALECTS, Implementation, Problem, clock
 from gemm_ref.call import Plan
 from gemm_ref.call.choose import choose
 from gemm_ref.call.execute import Entry, execute
 from gemm_ref.call.layout import COPIES
 from gemm_ref.call.validate import validate
+from gemm_ref.clock.gpu import cards
 from gemm_ref.compute import MATHS
 from gemm_ref.epilogue import Extras
 from gemm_ref.rung import DEFAULT_VARIANT
@@ -72,6 +73,11 @@ def predict(item: Implementation, problem: Problem, card: str, fresh: bool = Fal
     found = clock.predict(run, _laid_out(problem), card, sample_k)
     cache.save(*_entry(item, problem, card), json.dumps(asdict(found)).encode())
     return found
+
+
+def at_tables(item: Implementation) -> tuple[Problem, str]:
+    """The problem and the card at which a kernel is predicted where one is shown: the tables' size, the first card."""
+    return Problem(*workloads.cube(workloads.LARGEST), item.math, frames.LAYOUT[item.math]), next(iter(cards()))
 
 
 def read(item: Implementation, problem: Problem, card: str) -> clock.Prediction | None:

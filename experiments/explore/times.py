@@ -8,12 +8,10 @@ from experiments import processes
 from experiments.bench import predictions
 from experiments.explore.page import TOUR, key_of
 from experiments.progress import Bars
-from experiments.publish.numbers import format_number
 from experiments.publish.pages.timed import TimedFile
-from experiments.records import frames, workloads
+from experiments.records import frames
 from experiments.records.source_lines import kernel_file
-from gemm_ref import Implementation, Problem, clock, implementations
-from gemm_ref.clock.gpu import cards
+from gemm_ref import Implementation, clock, implementations
 
 
 def gather_times(items: Sequence[Implementation], bars: Bars) -> dict[Implementation, TimedFile]:
@@ -22,7 +20,7 @@ def gather_times(items: Sequence[Implementation], bars: Bars) -> dict[Implementa
     What an earlier run has predicted is read; of the others only the default variants that the tour goes to are
     predicted, in seconds. A kernel without a prediction, or of which the clock refuses one, is left out.
     """
-    found = {item: kept for item in items if (kept := predictions.read(item, *_at(item)))}
+    found = {item: kept for item in items if (kept := predictions.read(item, *predictions.at_tables(item)))}
     toured = {kernel for kernel, *_ in TOUR}
     missing = [item for item in items if item not in found and _key(item) in toured and is_default(item)]
     bars.begin("predicting", len(missing))
@@ -43,28 +41,18 @@ def _key(item: Implementation) -> str:
     return key_of(item.stage.id, item.dialect, item.variant)
 
 
-def _at(item: Implementation) -> tuple[Problem, str]:
-    """The problem and the card."""
-    return Problem(*workloads.cube(workloads.LARGEST), item.math, frames.LAYOUT[item.math]), next(iter(cards()))
-
-
 def _predict_by_name(name: str) -> clock.Prediction | None:
     """Runs in another process, which gets a kernel by its name; None where the clock or a compiler refuses."""
     item = next(item for item in implementations() if str(item) == name)
     try:
-        return predictions.predict(item, *_at(item))
+        return predictions.predict(item, *predictions.at_tables(item))
     except Exception:  # whatever stops it, the page says that there is no prediction
         return None
 
 
 def _for_readers(item: Implementation, predicted: clock.Prediction) -> TimedFile:
-    longest = predicted.longest
-    low, high = (format_number(predicted.problem.flops / us / 1e6) for us in reversed(predicted.interval_us))
-    says = (
-        f"Predicted on an {clock.read(predicted.gpu).name} at {workloads.LARGEST}: {format_number(predicted.tflops)} "
-        f"TFLOP/s ({low} to {high}); held back by {longest.limit}. Beside lines: their shares of that time, with what "
-        "is called there."
-    )
-    lines = longest.lines_in(kernel_file(item.stage.id, item.dialect).rpartition("/")[2])
+    said = str(predicted)
+    says = f"{said[0].upper()}{said[1:]}. Beside lines: their shares of that time, with what is called there."
+    lines = predicted.longest.lines_in(kernel_file(item.stage.id, item.dialect).rpartition("/")[2])
     shown = [line for line in lines if line.share >= clock.MIN_SHARE]
     return TimedFile(says, {line.line: (f"{line.share:.0%}", str(line)) for line in shown})

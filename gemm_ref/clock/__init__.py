@@ -63,6 +63,13 @@ class Prediction:
     def tflops(self) -> float:
         return self.problem.flops / self.microseconds / 1e6
 
+    def __str__(self) -> str:
+        problem, name = self.problem, read(self.gpu).name
+        size = problem.m if len({problem.m, problem.n, problem.k}) == 1 else problem
+        low, high = (f"{problem.flops / us / 1e6:.3g}" for us in reversed(self.interval_us))
+        speed = f"{self.tflops:.3g} TFLOP/s ({low} to {high})"
+        return f"predicted on an {name} at {size}: {speed}; held back by {self.limit}"
+
     @property
     def longest(self) -> LaunchTime:
         """The launch that takes most."""

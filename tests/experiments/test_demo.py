@@ -24,6 +24,7 @@ def run(invoke, monkeypatch):
             monkeypatch.setattr(demo._Demo, "_show_answer", lambda _: None)  # a second
         if gemm:
             monkeypatch.setattr(demo, "gemm_of", lambda item: gemm)
+            monkeypatch.setattr(demo.predictions, "predict", raising(ValueError("FROB has no cost")))
         if missing:
             monkeypatch.setattr(doctor, "missing_for", lambda dialect: "get it" if dialect in missing else "")
         result = invoke("demo", stage)
@@ -49,6 +50,9 @@ def test_the_whole_path(run):
         mutant = next(each for each in mutants.cuda_mutants(f"{rung.id}.cu", _text(rung)) if each.kind == kind)
         planted = f"{title}, line {mutant.line}: "
         assert planted in text and f"found: {found} at {rung.id}.cu:" in text.split(planted)[1]
+    assert re.search(
+        r"CUDA, predicted on an NVIDIA H200 at 4096: [\d.]+ TFLOP/s \(.* held back by .* of the time\)", text
+    )
     assert "Each cell: what to take" in text and f"demo s{rung.number + 1:02}" in text
 
 
@@ -80,6 +84,7 @@ def test_it_fails_where_a_rung_is_wrong_or_nothing_can_be_compiled(run, monkeypa
         able = [dialect for dialect in gemm_ref.get_stage(WHOLE_PATH).dialects if dialect not in missing]
         assert text.count(" right ") == len(able)
         assert ("cannot be compiled here: get it" in text) == bool(missing)
+    assert ("CUDA, not predicted: ValueError: FROB has no cost" in text) == (gemm is right and not missing)
 
 
 def test_a_mistake_that_is_not_found_fails(run, monkeypatch):
