@@ -99,10 +99,17 @@ class Checker:
         """Raises UsageError where all that is wrong may be due to a guess: one that is never right at whole tiles."""
         rows, columns = self.subject.tile
         is_right = any(run.right and run.m >= rows and run.n >= columns for run in self.report.decisive)
-        if self.subject.guess and self.report.word is Word.FAULTY and not is_right:
+        if self.report.word is not Word.FAULTY or is_right:
+            return
+        if guess := self.subject.guess:
             raise UsageError(
                 f"not judged: the launch is a guess, {self.subject.how}, and with it the result is wrong at all sizes: "
-                f"pass {self.subject.guess}"
+                f"pass {guess}"
+            )
+        if self._trials[0].c.isnan().any() and (others := self.subject.others):
+            raise UsageError(
+                f"not judged: {others} on C, and {self.subject.name} alone, which is what is checked, leaves elements "
+                "of C as they were"
             )
 
     def _run(self) -> None:

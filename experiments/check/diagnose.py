@@ -175,7 +175,7 @@ def _read_is_detected(trial: Trial) -> bool:
 
 def adds_to_c(subject: Subject, trial: Trial) -> Message | None:
     """Returns the reason of a kernel that adds to C as it was before; None if it does not."""
-    if not reads_c(trial):
+    if not reads_c(trial) or not bool((trial.a.double() @ trial.b.double()).any()):  # zeros are right by themselves
         return None
     if attempt(subject, trial.problem, zeroed=True).right:
         return message(Why.NEEDS_ZEROED_C)

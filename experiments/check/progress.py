@@ -22,6 +22,7 @@ def step(what: str) -> None:
 @contextlib.contextmanager
 def shown(console: Console, elapsed_s: Callable[[], float]) -> Iterator[None]:
     """Shows the steps in this context, each with the seconds that have passed."""
+    step("starts")
     ended = threading.Event()
     shows = threading.Thread(target=_show, args=(console, elapsed_s, ended), daemon=True)
     shows.start()

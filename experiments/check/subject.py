@@ -119,6 +119,11 @@ class Subject(ABC):
         return ""
 
     @property
+    def others(self) -> str:
+        """The other kernels that the function which launches it passes C, and that are left out."""
+        return ""
+
+    @property
     def on_whole_gpu(self) -> Subject:
         """The kernel as launched on a GPU with all its multiprocessors, where host code asks for their number."""
         return self

@@ -117,10 +117,10 @@ def entries(text: str, called: str | None = None) -> tuple[str, ...]:
 
 def is_called(entry: str, name: str) -> bool:
     """Return whether `entry` in PTX is the kernel `name` of the source, or an instance of that template."""
-    return name in (entry, _demangle(entry))
+    return name in (entry, demangled(entry))
 
 
-def _demangle(entry: str) -> str:
+def demangled(entry: str) -> str:
     """Return the function in a mangled name: `gemm` of `_ZN3lab4gemmILi8EEvPf`, which is `lab::gemm<8>(float*)`."""
     nested = entry.startswith("_ZN")
     name, rest = "", entry.removeprefix("_ZN" if nested else "_Z")

@@ -131,7 +131,7 @@ class KernelFile:
         element = self._element(aliases)
         dtypes = self._dtypes(roles, template, element)
         passed, fixed, is_square, notes = self._sizes(roles, template, names)
-        zeroed = bool(recorded and recorded.has_zeroed_c(dtypes["C"].itemsize))
+        zeroed = bool(recorded and recorded.has_zeroed_c(roles, dtypes["C"].itemsize))
         if recorded and zeroed:
             notes.append(message(Note.C_ZEROED, function=recorded.call.function.name))
         storage = parameters.parse_layout(options.layout)

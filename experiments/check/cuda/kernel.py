@@ -28,6 +28,7 @@ from experiments.check.subject import PLAIN, Scales, Subject, bias_vector
 from experiments.records.request import UsageError
 from gemm_ref import ptx
 from gemm_ref.build import build_library, open_library
+from gemm_ref.ptx.program import demangled
 from gemm_ref.toolchain import architecture, find_toolkit
 
 # torch's flags disable the operators of half, which nvcc alone provides, and so the reference GPU's source has.
@@ -117,6 +118,14 @@ class CudaKernel(Subject):
         return [text for text in numbers if text in assumed or int(text.split()[-1]) >= MIN_SIZE]
 
     @property
+    def others(self) -> str:
+        recorded = self.recording
+        if not recorded or not recorded.call.passes_matrices:
+            return ""
+        names = recorded.first.with_roles(self.roles).others_with_c()
+        return f"{recorded.call.function.name} also launches {', '.join(map(demangled, names))}" if names else ""
+
+    @property
     def guess(self) -> str:
         parts = bool(self.recording and self.recording.first.more and not self.launch.recorded)
         launch = ("--grid and --block",) if self.has_free_grid or parts else ()
@@ -164,7 +173,7 @@ class CudaKernel(Subject):
         return None if rule.grid == self.launch.grid else (self.changed(launch=rule), ",".join(rule.grid))
 
     def row_steps(self) -> Iterator[tuple[int, str, str, str]]:
-        roles = {parameter.name: role for parameter, role in self._bound} | {axis: axis for axis in SIZES}
+        roles = {axis: axis for axis in SIZES} | {parameter.name: role for parameter, role in self._bound}
         for line, text in enumerate(self.signature.body.split("\n"), self.signature.first_line):
             for array, inside in re.findall(r"\b(\w+)\s*\[([^\[\]]*)\]", text):
                 for name in re.findall(r"\*\s*(\w+)\s*\+", inside):
@@ -176,7 +185,7 @@ class CudaKernel(Subject):
     def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
         problem = gemm_ref.Problem(a.shape[0], b.shape[1], a.shape[1], self.math)
         pointers, renamed = self._pointers(a, b, c, scales), self.storage.rename_sizes(problem)
-        more = self.recording.at(renamed).more if self.recording and self.launch.recorded else ()
+        more = self.recording.at(renamed).with_roles(self.roles).more if self.recording and self.launch.recorded else ()
         launch, result = self.launch.at(renamed), "D" if "D" in self.roles else "C"
         try:
             if not more:

@@ -161,6 +161,11 @@ def infer_from_indices(
         if role in ("M", "N") and known:
             found[axis] = (role, step)
     complete = sorted(role for role, _ in found.values()) in (["M", "N"], ["N", "N"]) and set(found) == {"x", "y"}
+    if "N" not in roles and [role for role, _ in found.values()] == ["M"] and "__shared__" not in signature.body:
+        ((axis, (_, step)),) = found.items()  # a row of a product with a vector
+        side = block[0] if block else str(_LINE_BLOCKS[0]) if step == "blockDim" else step
+        if axis == "x":
+            return (f"cdiv(M, {side})",), (side,)
     sides = block or shared_array_sides(signature.body)  # arrays that the block must fit
     if not complete or not sides and "__shared__" in signature.body and "blockDim" in dict(found.values()).values():
         missing = "--grid" if block else "--grid and --block"

@@ -193,6 +193,12 @@ def assign_roles(
                 f"{' and '.join(maps)} of {signature.name} are tensor maps, and no file of the project that can be run "
                 "here makes them and launches it, so nothing says what they describe"
             )
+        structs = [f"{p.name} ({p.type})" for p in signature.parameters if p.name in unknown and not _is_plain(p)]
+        if structs:
+            raise UsageError(
+                f"{' and '.join(structs)} of {signature.name} are passed by value, and no host code that can be run "
+                "here fills them and launches it: pass the file that does"
+            )
         if unknown:
             known = ",".join(role or "?" for role in meant)
             raise UsageError(
@@ -211,6 +217,15 @@ def assign_roles(
                 f"{', '.join(POINTERS)}, and the rest are numbers; pass --args to say which is which"
             )
     return meant
+
+
+def _is_plain(parameter: Parameter) -> bool:
+    """Whether it is a pointer, a number or a flag, and no struct."""
+    return (
+        is_pointer(parameter)
+        or re.search(r"\b(?:bool|float|double|half|__half|T)\b", parameter.type) is not None
+        or (_is_integer(parameter))
+    )
 
 
 def _is_integer(parameter: Parameter) -> bool:

@@ -2,7 +2,7 @@
 //
 // `program OUT SIZES FLAGS CALL M N K ALPHA BETA` runs checked_start(CALL), which the text behind the user's file defines.
 // OUT gets a line for each allocation, memset, copy, launch and synchronisation; SIZES has a line for each kernel that is
-// looked for, of its name and the bytes of its parameters. Once one of these has been launched, the program ends where it
+// recorded, of its name and the bytes of its parameters, and a word behind these if it is not the one that is looked for. Once one of these has been launched, the program ends where it
 // launches with the same arguments again or reads its results; where FLAGS begin with 1, also where it synchronises, and
 // with 0, never. Where 1 is the second of FLAGS, the GPU is small; behind the third is its number of multiprocessors. A,
 // B, C and D lie at 1 to 4 << 40, what is allocated after them: everything is memory of the host, so copies are copies,
@@ -140,6 +140,10 @@ cudaError_t launch(const void* f, dim3 grid, dim3 block, void** arguments, size_
             fprintf(made, "%02x", static_cast<const unsigned char*>(arguments[index])[at]);
     }
     fclose(made);
+    if (*bytes == ' ') {
+        fprintf(out, "other %s%s\n", name, text);
+        return cudaSuccess;
+    }
     for (size_t index = 0; index < launched.count; ++index)
         if (!strcmp(launched.items[index], text)) end('2');
     launched.append(text);

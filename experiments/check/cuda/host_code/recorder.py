@@ -12,7 +12,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -67,12 +67,25 @@ class RecordedLaunch:
     copied: frozenset[int]  # the places that something was copied to
     unknown_bytes: int  # that the host has read of device memory of which nothing says what it holds
     after: frozenset[int]  # the indices of the earlier launches that have ended for certain
+    others: Mapping[str, set[int]]  # other kernels that the host code launches, with what they are passed, as integers
     more: tuple[RecordedLaunch, ...] = ()  # the next ones, with the same matrices and other arguments
 
     @property
     def pointed(self) -> list[int]:
         """The places that the arguments point to."""
         return [place for raw in self.arguments for _, place, _ in _pointers(raw, self)]
+
+    def with_roles(self, roles: Sequence[str]) -> RecordedLaunch:
+        """Returns the launch, and the next ones, with the matrices where those parameters of the first one point."""
+        pairs = zip(roles, self.arguments, strict=True)
+        found = {int.from_bytes(raw, "little") >> PLACE: role for role, raw in pairs if role in PLACES}
+        tags = {**self.tags, **found}
+        return replace(self, tags=tags, more=tuple(replace(each, tags=tags) for each in self.more))
+
+    def others_with_c(self) -> list[str]:
+        """Returns the other kernels that are passed C, by their names in PTX."""
+        where = {place for place, matrix in places(self).items() if matrix == "C" and place in self.pointed}
+        return [name for name, passed in self.others.items() if where & {value >> PLACE for value in passed}]
 
     def bytes_of(self, roles: Sequence[str]) -> dict[str, int]:
         """The bytes of the allocations that parameters point to, by their roles."""
@@ -150,7 +163,8 @@ def build(unit: Unit, ways: Sequence[calls.HostCall], rewrite: Callable[[str], s
     text = (folder / "checked.ptx").read_text(encoding="utf-8")
     bytes_ = {name: _bytes(inside) for name, inside in re.findall(r"\.entry\s+(\w+)\s*\((.*?)\)", text, re.S)}
     wanted = tuple(name for name in bytes_ if ptx.is_called(name, unit.kernel))
-    sizes = "".join(f"{name} {' '.join(map(str, bytes_[name]))}\n" for name in wanted)
+    rows = ((name, " ".join(map(str, sizes)), " other" * (name not in wanted)) for name, sizes in bytes_.items())
+    sizes = "".join(f"{name} {numbers}{other}\n" for name, numbers, other in rows)
     program = folder / "checked"
     _link(made, program)
     return Program(text, program, sizes, wanted), output
@@ -203,6 +217,7 @@ def _bytes(parameters: str) -> list[int]:
 def _read(lines: Sequence[str], wanted: Sequence[str]) -> list[RecordedLaunch]:
     tags, allocated, filled, copied = dict(enumerate(PLACES, 1)), {}, {}, set()
     unknown, order = 0, Order()
+    others: dict[str, set[int]] = {}
     found: list[RecordedLaunch] = []
     for line in lines:
         kind, *words = line.split() or [""]
@@ -219,11 +234,14 @@ def _read(lines: Sequence[str], wanted: Sequence[str]) -> list[RecordedLaunch]:
                 tags.setdefault(source, tags[target])
         elif kind == "unknown":
             unknown += int(words[0])
+        elif kind == "other":
+            passed = (int.from_bytes(bytes.fromhex(word), "little") for word in words[1:])
+            others.setdefault(words[0], set()).update(passed)
         elif kind == "launch" and words[0] in wanted:
             numbers = [int(word) for word in words[1:11]]
             launch = Launch(as_axes(numbers[:3]), as_axes(numbers[3:6]), numbers[6], cluster=as_axes(numbers[7:]))
             arguments = tuple(bytes.fromhex(word) for word in words[12:])
-            state = dict(filled), frozenset(copied), unknown, order.start(len(found), words[11])
+            state = dict(filled), frozenset(copied), unknown, order.start(len(found), words[11]), others
             found.append(RecordedLaunch(words[0], launch, arguments, tags, allocated, *state))
         else:
             order.read(kind, words)

@@ -76,6 +76,7 @@ class Recording:
             launches = self.program.run(self.index, *key, ALPHA, BETA, end)
             names = ((each, _compact(instance(each.entry, self.signature.name))) for each in launches)
             found = [each for each, name in names if self.instance in ("", name)]
+            found = [each for each in found if min(each.launch.grid)] or found  # CUDA refuses a launch of no blocks
             distinct = {each.arguments: each for each in reversed(found) if each.pointed == found[0].pointed}
             more = tuple(each for each in found[1:] if distinct.get(each.arguments) is each)
             self._runs[key] = replace(found[0], more=more) if found else None
@@ -123,10 +124,10 @@ class Recording:
         problem = next(iter(self.probes))
         return self if whole.at(problem).launch == self.at(problem).launch else whole
 
-    def has_zeroed_c(self, element_bytes: int) -> bool:
+    def has_zeroed_c(self, roles: Sequence[str], element_bytes: int) -> bool:
         """Whether the host code fills C with zeros at all sizes."""
         sizes = ((problem.m * problem.n * element_bytes, record) for problem, record in self.probes.items())
-        return all(record.has_zeroed_c(bytes_) for bytes_, record in sizes)
+        return all(record.with_roles(roles).has_zeroed_c(bytes_) for bytes_, record in sizes)
 
     @property
     def first(self) -> RecordedLaunch:
@@ -149,7 +150,8 @@ class Recording:
             common = set.intersection(*possible) if possible else set()
             by_name = parameter.name.upper()
             role = by_name if by_name in common else next((each for each in _ORDER if each in common), "")
-            found.append(common.pop() if not role and len(common) == 1 else role)
+            is_free = not common and all(possible) and not is_pointer(parameter)  # such as half of a size
+            found.append(HOST if is_free else common.pop() if not role and len(common) == 1 else role)
         unknown = [index for index, p in enumerate(self.signature.parameters) if is_pointer(p) and not found[index]]
         if self.call.passes_matrices and "C" not in found and len(unknown) == 1:  # allocated by the host code
             found[unknown[0]] = "C"
