@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
@@ -21,6 +22,7 @@ from gemm_ref.call.validate import validate
 from gemm_ref.clock.gpu import cards
 from gemm_ref.compute import MATHS
 from gemm_ref.epilogue import Extras
+from gemm_ref.launch import cdiv
 from gemm_ref.rung import DEFAULT_VARIANT
 from gemm_ref.sass.occupancy import Occupancy
 
@@ -68,11 +70,17 @@ def predict(item: Implementation, problem: Problem, card: str, fresh: bool = Fal
     if not fresh and (kept := read(item, problem, card)):
         return kept
     plan = plan_call(problem, card, item.dialect, item.stage.id, item.variant)
-    depth = plan.implementation.config.depth(MATHS[item.math].part_dtype.itemsize)
-    run, sample_k = functools.partial(_run, plan, card), max(_LEAST_SAMPLE_K, _SLICES * depth)
-    found = clock.predict(run, _laid_out(problem), card, sample_k)
+    found = clock.predict(functools.partial(_run, plan, card), _laid_out(problem), card, _sample_k(plan))
     cache.save(*_entry(item, problem, card), json.dumps(asdict(found)).encode())
     return found
+
+
+def _sample_k(plan: Plan) -> int:
+    """A K of which a block computes as many slices as it takes to tell what more of them take."""
+    item, config = plan.implementation, plan.implementation.config
+    rows, columns = config.sides(plan.problem)
+    shares = cdiv(math.prod(plan.launch.grid), cdiv(rows, config.BLOCK_M) * cdiv(columns, config.BLOCK_N))  # of K
+    return shares * max(_LEAST_SAMPLE_K, _SLICES * config.depth(MATHS[item.math].part_dtype.itemsize))
 
 
 def at_tables(item: Implementation) -> tuple[Problem, str]:

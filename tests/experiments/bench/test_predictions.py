@@ -34,3 +34,12 @@ def test_a_prediction_is_kept_until_a_fresh_one_is_wanted(monkeypatch):
     for other, fresh in ((problem, True), (problem.resized(m=256), False)):
         with pytest.raises(ValueError, match="again"):
             predictions.predict(item, other, CARD, fresh)
+
+
+@pytest.mark.parametrize(("sizes", "sample_k"), [((64, 4096, 14336), 16 * 256), ((4096, 4096, 4096), 256)])
+def test_a_block_that_has_a_share_of_k_computes_as_much_of_it(sizes, sample_k, monkeypatch):
+    """512 blocks of 64 x 128 for 32 tiles have a sixteenth of K each, and 264 blocks for 1,024 tiles all of it."""
+    monkeypatch.setattr(clock, "predict", lambda *arguments: pytest.fail(str(arguments[-1])))
+    item = Implementation(gemm_ref.get_stage("s14"), "default", "cuda", "fp32", "kn")
+    with pytest.raises(pytest.fail.Exception, match=f"^{sample_k}$"):
+        predictions.predict(item, Problem(*sizes), CARD, fresh=True)
