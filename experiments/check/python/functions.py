@@ -20,6 +20,7 @@ from experiments.check.python.untuned import UNKNOWN, common, constants, plain
 from experiments.records.request import UsageError
 
 MATRICES = ("A", "B", "C")
+VECTOR = "x"  # in the place of B: the function multiplies A (M, K) and x (K)
 SCALARS = ("ALPHA", "BETA")  # of C = alpha * A @ B + beta * C + a bias
 BIAS = "BIAS"
 # Roles beside these: factors of A, B or both that change nothing, a matrix that is added, C's type.
@@ -73,6 +74,10 @@ class Launcher:
     @property
     def roles(self) -> set[str]:
         return {argument.role for argument in self.arguments}
+
+    @property
+    def takes_vector(self) -> bool:
+        return VECTOR in self.roles
 
     @property
     def fills_c(self) -> bool:
@@ -147,7 +152,12 @@ def _kernels_alone(
         if not isinstance(value, KernelInterface) or name not in ("", key):
             continue
         names = list(inspect.signature(plain(value)).parameters)
-        if set(MATRICES) <= set((roles := _roles(names)).values()):
+        roles = _roles(names)
+        if _vector(key, list(roles), names, roles):
+            reasons[key] = (
+                f"{key} multiplies a matrix and a vector, A (M, K) times x (K): write a function mv(A, x) for it"
+            )
+        elif set(MATRICES) <= set(roles.values()):
             passed = [each for _, each in source.calls(key, names, module)]
             sizes = ([ast.unparse(each[size]) for size in SIZES if size in each] for each in passed)
             square = any(each.count(each[0]) == len(SIZES) and each[0].isidentifier() for each in sizes if each)
@@ -243,11 +253,9 @@ def _arguments(
     shown = ", ".join(each.name for each in parameters)
     if more := _MORE.search(name) or re.search(r"\b(scale|zero_?point)_c\b", shown, re.I):
         raise UsageError(f"{name}({shown}) computes more than a product, by its name ({more[0]}): {PLAIN}")
-    if _MATVEC.search(name) or _MATVEC.search(shown):
-        raise UsageError(
-            f"{name}({shown}) multiplies a matrix and a vector, A (M, K) times x (K), by its names: {PLAIN}"
-        )
-    if not {"A", "B"} <= set(roles.values()):
+    if vector := _vector(name, list(roles), [each.name for each in required], roles):
+        roles = vector
+    if not ({"A", "B"} <= set(roles.values()) or VECTOR in roles.values()):
         raise UsageError(f"{name}({shown}) has no two matrices among its parameters, by their names: {PLAIN}")
     for each in parameters:
         role, texts = roles.get(each.name, ""), source.texts(each.name, module)
@@ -268,6 +276,23 @@ def _arguments(
             unknown = f"{name}({shown}) takes {each.name}, whose value the file does not tell"
             raise UsageError(f"{unknown}: pass -D {each.name}=...")
         yield Argument(each.name, role, value)
+
+
+def _vector(name: str, known: list[str], required: list[str], roles: Mapping[str, str]) -> dict[str, str]:
+    """Returns the roles of a product of a matrix and a vector, by its names; empty where it is none."""
+    is_named = any(map(_MATVEC.search, (name, *required)))
+    others = [each for each in required if each not in known and _role(each) == "A"]  # forward(A, x)
+    if not is_named and ("B" in roles.values() or not others):
+        return {}
+    tensors = [each for each in required if roles.get(each, "") in ("", *MATRICES)][:3]
+    if len(tensors) < 2:
+        return {}
+    vector = next((each for each in tensors if re.fullmatch(r"x|v|vec|vector", each, re.I)), tensors[1])
+    matrix, *out = (each for each in tensors if each != vector)
+    found = {key: role for key, role in roles.items() if key not in tensors} | {matrix: "A", vector: VECTOR}
+    if "K" not in found.values():  # A is of M x N
+        found = {key: "K" if role == "N" else role for key, role in found.items()}
+    return found | dict.fromkeys(out, "C")
 
 
 def _parameters(function: Callable) -> list[inspect.Parameter]:

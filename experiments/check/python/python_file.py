@@ -108,14 +108,14 @@ class HostCall:
         made = self.launcher(self._values(form, passed, problem, scales))
         if self.launcher.fills_c:
             return passed[2]
-        shape = tuple(passed[2].shape)
+        shape = tuple(passed[2].shape)[: 2 - self.launcher.takes_vector]
         wanted = (1, *shape) if form.batched else shape
         several = made if isinstance(made, list | tuple) else [made]
         found = next((x for x in several if isinstance(x, torch.Tensor) and tuple(x.shape) == wanted), None)
         if found is None:
             what = f"one of {tuple(made.shape)}" if isinstance(made, torch.Tensor) else f"a {type(made).__name__}"
             raise UsageError(f"{self.name} must return C of shape {wanted}; it returned {what}")
-        return found.view(shape)
+        return found.view(passed[2].shape)
 
     def _values(
         self, form: operands.Form, passed: list[torch.Tensor], problem: gemm_ref.Problem, scales: Scales
@@ -126,7 +126,9 @@ class HostCall:
         shapes = operands.FACTORS[form.factors](called.m, called.n, called.k)
         factors_a, factors_b = (torch.ones(shape, device=a.device) for shape in shapes)
         addend = c.clone() if "BETA" in self.launcher.roles else torch.zeros_like(c)
-        matrices = {"A": a, "B": b, "C": c, functions.ADDEND: addend}
+        if self.launcher.takes_vector:
+            b, c, addend = b.reshape(-1), c.reshape(-1), addend.reshape(-1)
+        matrices = {"A": a, "B": b, functions.VECTOR: b, "C": c, functions.ADDEND: addend}
         return {name: x[None] if form.batched else x for name, x in matrices.items()} | {
             "M": called.m,
             "N": called.n,
@@ -297,6 +299,8 @@ class _Search:
     def _passing(self, form: operands.Form) -> PythonKernel:
         """The kernel with operands in this form. Raises UsageError where the function does not take it."""
         call, probe, mode = self._call, self._probe, gemm_ref.MATHS[form.elements.math]
+        fixed = {"n": 1} if call.launcher.takes_vector else {}
+        probe = probe.resized(**fixed)
         a, b = torch.zeros(probe.a_shape, dtype=mode.dtype), torch.zeros(probe.b_shape, dtype=mode.dtype)
         made, started = call.run(form, a, b, torch.zeros(probe.m, probe.n, dtype=mode.out_dtype), PLAIN, dry=True)
         if made.dtype == torch.int8:
@@ -313,6 +317,7 @@ class _Search:
             tile=(m or TILE[0], n or TILE[1]),
             math=form.elements.compared_as(None if call.launcher.fills_c else made.dtype),
             square=call.launcher.square,
+            fixed=fixed,
             zeroed=not call.launcher.fills_c,  # what it allocates itself may hold zeros
             is_integer=form.elements.is_integer,
             scalars=tuple(role for role in (*functions.SCALARS, functions.BIAS) if role in call.launcher.roles),
@@ -320,7 +325,7 @@ class _Search:
             call=call,
             form=form,
             started=started,
-            tile_is_matrix=probe is PROBE and any(tile in ttir for tile in whole),
+            tile_is_matrix=self._probe is PROBE and not fixed and any(tile in ttir for tile in whole),
         )
 
 
@@ -339,6 +344,8 @@ def _notes(kernel: PythonKernel, math_: str) -> Iterator[Message]:
     if launcher.is_kernel:
         square = ", with one size for M, N and K, as there" * kernel.square
         yield message(Note.KERNEL_LAUNCHED_ALONE, square=square)
+    if launcher.takes_vector:
+        yield message(Note.VECTOR)
     if not launcher.fills_c:
         yield message(Note.ALLOCATES_C)
     if kernel.form.batched:
