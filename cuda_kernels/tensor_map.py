@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gemm_ref.call import Plan
+from gemm_ref.call import Plan, driver
 from gemm_ref.compute import TMA_TF32, element_of
 from gemm_ref.config import Box
 from gemm_ref.launch import cdiv, round_up
@@ -145,7 +145,8 @@ def for_gpu(boxed: tuple[Boxed, ...]) -> Callable[..., ctypes.Array]:
 @functools.lru_cache(maxsize=1024)
 def _encode(address: int, element_type: int, rows: int, columns: int, step: int, box: Box, swizzle: int) -> bytes:
     whole = _aligned(bytes(MAP_BYTES))
-    error = _encoder()(
+    driver.bind_context()
+    error = driver.library().cuTensorMapEncodeTiled(
         ctypes.byref(whole),
         element_type,
         2,  # dimensions, the innermost first
@@ -184,8 +185,3 @@ def _aligned(text: bytes) -> ctypes.Array:
     array = (ctypes.c_char * len(text)).from_buffer(room, skip)
     array.raw = text
     return array
-
-
-@functools.cache
-def _encoder() -> Callable[..., int]:
-    return ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import cuda_kernels
 import gemm_ref
 import triton_kernels
+from gemm_ref.call import execute
 from gemm_ref.operands.copy_layout import copy_all
 from tests.imports import ROOT
 from tests.matrices import by_columns
@@ -65,19 +70,62 @@ def test_a_compiled_layer_has_one_graph_for_all_sizes_and_its_gradients(gemm, de
 
 
 def test_compiled_calls_equal_eager_ones(gemm, device, compiled):
-    """The default rung in fp32, and tensor cores with an epilogue; on a GPU the last calls replay a CUDA graph."""
+    """The default rung in fp32, and tensor cores with an epilogue and without.
+
+    On a GPU the first calls warm a CUDA graph up in its private pool, in which no memory may stay, and the last ones
+    replay it; there K is so large that blocks share tiles, which takes partial sums and flags.
+    """
     if device == "cuda" and torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("s19 needs a GPU of compute capability 9.0")
 
     def multiply(a, b, bias):
         halves = gemm(a.bfloat16(), b.bfloat16(), bias=bias, activation="relu", alpha=0.5, batch_invariant=True)
-        return gemm(a, b) + 1, halves + 1
+        return gemm(a, b) + 1, halves + 1, gemm(a.bfloat16(), b.bfloat16()) + 1
 
-    operands, fn = [make(*shape, device=device) for shape in ((33, 48), (48, 40), (40,))], compiled(multiply)
+    depth, fn = 4096 if device == "cuda" else 48, compiled(multiply)
+    operands = [make(*shape, device=device) for shape in ((33, depth), (depth, 40), (40,))]
     with torch.no_grad():
         for _ in range(4 if device == "cuda" else 1):
             found = fn(*operands)
         assert all(map(torch.equal, found, multiply(*operands)))
+
+
+@pytest.mark.parametrize("dialect", GEMMS)
+def test_a_call_leaves_no_memory_but_its_result(dialect, monkeypatch):
+    """A cached launcher would keep it also in a CUDA graph's private pool, where torch takes it for a leak."""
+
+    class Allocations(TorchDispatchMode):
+        def __torch_dispatch__(self, fn, types, args=(), kwargs=None):
+            results = fn(*args, **(kwargs or {}))
+            tensors = [x for x in tree_leaves(results) if isinstance(x, torch.Tensor) and x.numel()]
+            storages.extend(StorageWeakRef(x.untyped_storage()) for x in tensors)
+            return results
+
+    monkeypatch.setattr(execute, "_is_on_gpu", lambda x: isinstance(x, torch.Tensor))  # so plans are cached
+    execute._entry_of.cache_clear()
+    package = cuda_kernels if dialect == "cuda" else triton_kernels
+    a, b, storages = make(33, 48, dtype=torch.bfloat16), make(48, 40, dtype=torch.bfloat16), []
+    for _ in range(2):
+        with Allocations():
+            c = execute.run(a, b, None, package.prepare, None, dialect, "default", None)
+        assert torch.equal(c, a @ b)
+    assert execute._entry_of.cache_info().hits == 1
+    del a, b, c
+    gc.collect()
+    assert storages and all(x.expired() for x in storages)
+
+
+@pytest.mark.gpu
+def test_a_thread_without_a_context_multiplies(gemm):
+    """As autograd's thread may be: nothing is allocated in it, and tensor maps are encoded in it for a new address."""
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("s19 needs a GPU of compute capability 9.0")
+    a, b = (make(*shape, device="cuda", dtype=torch.bfloat16) for shape in ((64, 48), (48, 40)))
+    c, *outs = gemm(a, b), *(torch.empty(64, 40, device="cuda", dtype=a.dtype) for _ in range(2))
+    for out in outs:  # a plan is made for the first, and the second is its second launch
+        with ThreadPoolExecutor(1) as thread:
+            assert thread.submit(gemm, a, b, out=out).result() is out
+    assert all(torch.equal(out, c) for out in outs)
 
 
 def test_out_is_filled_in_a_graph(gemm, device, compiled):

@@ -16,7 +16,7 @@ from triton.compiler import CompiledKernel
 
 import gemm_ref
 from gemm_ref import DIALECTS, Implementation, Problem, get_stage
-from gemm_ref.call import Plan, Prepare
+from gemm_ref.call import Plan, Prepare, driver
 from gemm_ref.call.choose import select_tile
 from gemm_ref.call.streams import flags_for, stream_of
 from gemm_ref.compute import EMULATED
@@ -181,7 +181,8 @@ class SharedLauncher:
     def __init__(self, multiply: Prepared, plan: Plan, device: torch.device) -> None:
         self._multiply, self._plan, self._launch = multiply, plan, plan.launch
         self._transpose_c, self._has_shares = plan.implementation.transpose_c, _has_shares(plan)
-        self._unused = torch.empty(1, device=device), torch.empty(1, dtype=torch.int32, device=device)
+        # Without elements they hold no memory, which might be a CUDA graph's.
+        self._unused = torch.empty(0, device=device), torch.empty(0, dtype=torch.int32, device=device)
 
     def __call__(self, a: Any, b: Any, c: torch.Tensor, extras: Extras) -> object:
         left, right = (b, a) if self._transpose_c else (a, b)
@@ -247,6 +248,8 @@ class Prepared:
         args = (*described, *self._sizes, *more)
         if matrices[0].is_cuda or not isinstance(self._kernel, triton.JITFunction):
             with without_gpu.driver_lock, torch.cuda.device_of(matrices[0]):
+                if matrices[0].is_cuda:
+                    driver.bind_context()  # Triton encodes tensor maps before anything else that needs one
                 compiled = self._kernel[self._grid](*args, **self._options)
             if isinstance(compiled, CompiledKernel):
                 self._again = self._launched(compiled, matrices[0].get_device(), args, described)
@@ -291,6 +294,7 @@ class Prepared:
         def bind(addresses: tuple[int, ...], extras: tuple[float | None, ...], stream: int) -> Callable[[], object]:
             about = self._grid, stream, compiled.function, compiled.packed_metadata
             with without_gpu.driver_lock:
+                driver.bind_context()
                 return _bind_launch(run, *about, list_args(addresses, extras))
 
         def again(matrices: tuple[torch.Tensor, ...], more: tuple[torch.Tensor | float | None, ...]) -> CompiledKernel:
@@ -301,6 +305,7 @@ class Prepared:
             extras = tuple([x.data_ptr() if isinstance(x, torch.Tensor) else x for x in more])
             if differs or _has_hooks():
                 with without_gpu.driver_lock:
+                    driver.bind_context()
                     by_triton(*list_args(addresses, extras), stream=stream_of(index))
             else:
                 bind(addresses, extras, stream_of(index))()

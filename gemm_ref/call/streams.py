@@ -7,6 +7,7 @@ and nobody has to fill them anew.
 from __future__ import annotations
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -34,4 +35,15 @@ def flags_for(count: int, device: int, stream: int) -> torch.Tensor:
 
 @functools.lru_cache(maxsize=MOST_STREAMS)
 def _cached_flags(device: int, stream: int, size: int) -> torch.Tensor:
-    return torch.zeros(size, dtype=torch.int32, device=device)
+    """Allocated by another thread: the allocations of this one may come from the private pool of a CUDA graph.
+
+    `torch.compile(mode="reduce-overhead")` warms its graphs up in such a pool, without capturing, and raises an error
+    if a tensor that it does not know stays there.
+    """
+
+    def allocate(current: torch.cuda.Stream) -> torch.Tensor:
+        with torch.cuda.stream(current):
+            return torch.zeros(size, dtype=torch.int32, device=device)
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(allocate, torch.cuda.current_stream(device)).result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,10 +14,12 @@ import torch
 import gemm_ref
 from cuda_kernels import launcher, source, tensor_map
 from gemm_ref import Problem, make_inputs
+from gemm_ref.call import driver
 from gemm_ref.call.validate import validate
 from gemm_ref.config import Box
 from gemm_ref.epilogue import Extras
 from gemm_ref.launch import cdiv
+from tests.driver import Driver
 
 STREAM = 7
 
@@ -123,12 +126,26 @@ def test_a_launcher_keeps_no_matrix(library, stage):
     assert [x() for x in held] == [None] * 3
 
 
+@pytest.fixture
+def libcuda(monkeypatch) -> Driver:
+    made = Driver()
+    monkeypatch.setattr(driver, "library", lambda: made)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    return made
+
+
 @pytest.mark.parametrize("columns, begins, promotion", [(1024, 0, 3), (1024, 8, 2), (1000, 0, 2)])
-def test_the_cache_completes_two_lines_where_rows_begin_at_one(monkeypatch, columns, begins, promotion):
-    told = []
-    monkeypatch.setattr(tensor_map, "_encoder", lambda: lambda *given: told.append(given[-2]) or 0)
+def test_the_cache_completes_two_lines_where_rows_begin_at_one(libcuda, columns, begins, promotion):
     tensor_map._encode.__wrapped__(1024 + 2 * begins, 9, 64, columns, 2 * columns, Box(64, 64), 3)
-    assert told == [promotion]
+    assert [given[-2] for given in libcuda.encoded] == [promotion]
+
+
+def test_a_thread_without_a_context_encodes_tensor_maps(libcuda):
+    """As the thread in which autograd runs a backward pass may be."""
+    boxed = tensor_map.Boxed(torch.zeros(64, 64, dtype=torch.bfloat16), Box(64, 64))
+    with ThreadPoolExecutor(1) as thread:
+        assert len(thread.submit(tensor_map.for_gpu((boxed,)), 1 << 20).result()) == tensor_map.MAP_BYTES
+    assert len(libcuda.encoded) == 1 and not libcuda.has_context()
 
 
 def _maps(shape) -> tuple[int, ...]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
+import threading
 import weakref
 
 import pytest
 import torch
 
 import gemm_ref
-from gemm_ref.call import Plan, execute
+from gemm_ref.call import Plan, execute, streams
 from gemm_ref.epilogue import Extras, apply
 from gemm_ref.operands import LINE_BYTES
 from gemm_ref.operands.copy_layout import copy_all
@@ -317,3 +319,24 @@ def test_a_plan_keeps_no_matrix(gemm, stage):
     del a, b, out
     gc.collect()
     assert [x() for x in kept] == [None] * 3
+
+
+def test_cached_flags_are_in_no_private_pool(monkeypatch):
+    """torch routes the allocations of one thread to such a pool, as those of a CUDA graph that is warmed up."""
+    thread = threading.local()  # of torch: its stream, and whether its allocations go to a private pool
+    thread.stream, thread.in_pool = "of the caller", True
+
+    @contextlib.contextmanager
+    def stream(current):
+        thread.stream = current
+        yield
+
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: thread.stream)
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    where = []
+    monkeypatch.setattr(torch, "zeros", lambda size, **_: where.append((thread.stream, hasattr(thread, "in_pool"))))
+    monkeypatch.setattr(streams, "_cached_flags", functools.lru_cache(streams._cached_flags.__wrapped__))
+    for count in (5, 6):
+        streams.flags_for(count, 0, 7)
+    assert where == [("of the caller", False)]

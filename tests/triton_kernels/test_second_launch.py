@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from unittest import mock
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 import triton_kernels
 from gemm_ref import MATHS, Implementation, Problem, get_stage, make_inputs
-from gemm_ref.call import Plan
+from gemm_ref.call import Plan, driver
 from gemm_ref.call.choose import select_tile
 from gemm_ref.epilogue import Extras
 from gemm_ref.operands import as_layout
+from tests.driver import Driver
 from tests.matrices import VECTORS
 
 launcher = pytest.importorskip("triton_kernels.launcher", exc_type=ImportError)
@@ -32,12 +35,14 @@ class _Recorder:
     def __init__(self) -> None:
         self.launches: list[tuple] = []
         self.maps = 0
+        self.driver = Driver()
         self.utils = mock.Mock(build_signature_metadata=repr)
         self.utils.launch.side_effect = lambda *args: self.launches.append(args)
         for name in ("fill_tma_descriptor", "fill_tma_descriptor_tiled"):  # of Triton 3.6, and of newer ones
             getattr(self.utils, name).side_effect = self._make_map
 
     def _make_map(self, *args: object) -> tuple:
+        assert self.driver.has_context(), "the driver encodes no tensor map in this thread"
         self.maps += 1
         return "map", *(list(x) if isinstance(x, list | tuple) else x for x in args)
 
@@ -58,6 +63,7 @@ def recorder(monkeypatch) -> _Recorder:
     monkeypatch.setattr(nvidia, "compile_module_from_src", lambda **_: library, raising=False)
     monkeypatch.setattr(nvidia, "PyKernelArg", lambda **about: tuple(about.values()), raising=False)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
+    monkeypatch.setattr(driver, "library", lambda: found.driver)
     monkeypatch.setattr(launcher, "stream_of", lambda _: 7)
     return found
 
@@ -117,12 +123,15 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
         args = (*described, *prepared._sizes, *more)
         compiled = without_gpu.compiled(prepared._kernel, *args, grid=prepared._grid, **prepared._options)
         recorder.load(compiled)
+        driver.bind_context()
         with without_gpu._without_gpu():
             assert prepared._kernel[prepared._grid](*args, **prepared._options) is compiled
         again = prepared._launched(compiled, -1, args, described)
         others = tuple(torch.empty_like(x) for x in operands)
-        for tensors in (operands, others):
-            assert again(tensors, more) is compiled
+        with ThreadPoolExecutor(1) as thread:  # which has no context yet
+            for tensors in (operands, others):
+                assert thread.submit(again, tensors, more).result() is compiled
+        assert not any(isinstance(x, torch.Tensor) for x in tree_leaves(recorder.launches[1:]))  # which it would keep
         by_triton, same, other = map(_flat, recorder.launches)
         assert by_triton == same and len(other) == len(same)
         places = [place for place, x in enumerate(by_triton) if x in {x.data_ptr() for x in operands}]
