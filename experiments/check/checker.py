@@ -26,7 +26,7 @@ from experiments.check.subject import (
     used_s,
 )
 from experiments.records.request import UsageError
-from gemm_ref import MATHS, Problem, ptx
+from gemm_ref import Problem, ptx
 from gemm_ref.dialect import BY_HAND
 
 BUDGET_S = 30.0  # of a core's time; then the verdict is that of what ran until then
@@ -167,12 +167,13 @@ class Checker:
         with ptx.watched(launches := Launches()):
             trial = self._try(problem, "one_hot")
         cut, line, halves, rounding = diagnose.reduced_precision(kernel for kernel, _ in launches.seen)
-        rounding = rounding if MATHS[subject.math].out_dtype == torch.float32 else None
+        rounding = rounding if subject.result_type == torch.float32 else None
         deep = diagnose.deep_problem(subject, problem if self._specified else self._one_tile)
         is_rounded = bool(halves or rounding) and attempt(subject, deep, "positive").wrong != ""
         halves = halves and is_rounded
-        if rounding and is_rounded and not halves:
-            self._try(deep, "positive")
+        if rounding and not halves and (is_rounded or subject.rounds_sums(deep)):
+            text = f"sums that {subject.result_type} holds exactly are rounded"
+            self.report.add(Run(deep.m, deep.n, deep.k, "positive", Outcome.WRONG, text))
             self._add_reasons(message(Why.SUM_ROUNDED, to=rounding.to, line=rounding.line))
         elif trial.wrong and cut and not halves and subject.math == "fp32" and not subject.intended_math:
             code = Note.REDUCED_BY_TENSOR_CORES if cut == "tf32" else Note.REDUCED_BY_CONVERSION

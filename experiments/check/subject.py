@@ -172,6 +172,15 @@ class Subject(ABC):
         """The type of the elements of A, as the kernel takes them."""
         return gemm_ref.MATHS[self.math].dtype
 
+    @property
+    def result_type(self) -> torch.dtype:
+        """The type of the elements of C, as the kernel stores them."""
+        return gemm_ref.MATHS[self.math].out_dtype
+
+    def rounds_sums(self, problem: gemm_ref.Problem) -> bool:
+        """Whether sums that `result_type` holds exactly are rounded, where C is compared in a smaller type."""
+        return False
+
     @abstractmethod
     def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
         """Computes on the reference GPU, from and into c; what is not in `scalars` is as in `plain`.

@@ -30,6 +30,7 @@ from experiments.check.messages import Limit, Message, Note, message
 from experiments.check.python import functions, module, offsets, operands, untuned
 from experiments.check.python.stand_in import MODELS, StandIn, renamed
 from experiments.check.subject import PLAIN, Options, Scales, Subject, Trial, attempt, bias_vector, read_source
+from experiments.check.subject import operands as operands_of
 from experiments.records.request import UsageError
 from gemm_ref.build import CACHE
 from gemm_ref.launch import cdiv
@@ -172,7 +173,22 @@ class PythonKernel(Subject):
     call: HostCall
     form: operands.Form
     started: list[Started]  # by a call whose launches were not run
+    made: torch.dtype  # of the C that it allocates, or is passed
     tile_is_matrix: bool = False
+
+    @property
+    def result_type(self) -> torch.dtype:
+        return self.made
+
+    def rounds_sums(self, problem: gemm_ref.Problem) -> bool:
+        compared = gemm_ref.MATHS[self.math].out_dtype
+        if self.made == compared or self.finish.has_epilogue or self.scalars:
+            return False
+        a, b = (x.abs() for x in operands_of(problem, "positive"))
+        c = torch.zeros(problem.m, problem.n, dtype=compared)
+        exact = torch.empty(problem.m, problem.n, dtype=torch.float64)
+        self.form.storage.load(self.call.run(self.form, a, b, c, PLAIN)[0], exact)
+        return not torch.equal(exact, a.double() @ b.double())
 
     @property
     def how(self) -> str:
@@ -325,6 +341,7 @@ class _Search:
             call=call,
             form=form,
             started=started,
+            made=made.dtype,
             tile_is_matrix=self._probe is PROBE and not fixed and any(tile in ttir for tile in whole),
         )
 
