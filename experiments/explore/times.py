@@ -23,8 +23,8 @@ def gather_times(items: Sequence[Implementation], bars: Bars) -> dict[Implementa
     found = {item: kept for item in items if (kept := predictions.read(item, *predictions.at_tables(item)))}
     toured = {kernel for kernel, *_ in TOUR}
     missing = [item for item in items if item not in found and _key(item) in toured and is_default(item)]
-    bars.begin("predicting", len(missing))
     if missing:
+        bars.begin("predicting", len(missing))
         with processes.pool() as pool:
             for item, predicted in zip(missing, pool.map(_predict_by_name, map(str, missing)), strict=True):
                 found |= {item: predicted} if predicted else {}
