@@ -20,6 +20,7 @@ class Note(StrEnum):
     ONE_COLUMN = (
         "neither it nor its grid depends on N: it multiplies A (M, K) by a vector of K elements (GEMV), and N is 1"
     )
+    SIZES_ROUNDED = "{function} rounds sizes up ({steps}) and pads its matrices, so it is checked at multiples alone"
     PADDED = "{function} allocates matrices of more rows and columns than it multiplies: these hold zeros"
     C_ZEROED = "{function} fills C with zeros before it launches"
     LAUNCH_RECORDED = "launched as by {function} ({place}){assumed}{options}"

@@ -134,6 +134,10 @@ class KernelFile:
         zeroed = bool(recorded and recorded.has_zeroed_c(roles, dtypes["C"].itemsize))
         if recorded and zeroed:
             notes.append(message(Note.C_ZEROED, function=recorded.call.function.name))
+        rounded = recorded.rounded(roles) if recorded else {}
+        if recorded and rounded:
+            steps = ", ".join(f"{axis} to {step}" for axis, step in rounded.items())
+            notes.append(message(Note.SIZES_ROUNDED, function=recorded.call.function.name, steps=steps))
         storage = parameters.parse_layout(options.layout)
         if recorded and recorded.ignores_sizes and len(fixed) == len(parameters.SIZES):
             storage = replace(storage, padded=self._padded(roles, dtypes, fixed, names))
@@ -165,6 +169,7 @@ class KernelFile:
             guessed=tuple(option for option, is_guessed in guesses if is_guessed),
             dtypes=dtypes,
             storage=storage,
+            rounded=rounded,
             recording=recorded,
         )
         if options.math:

@@ -9,7 +9,7 @@ import math
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -28,6 +28,7 @@ from experiments.check.subject import PLAIN, Scales, Subject, bias_vector
 from experiments.records.request import UsageError
 from gemm_ref import ptx
 from gemm_ref.build import build_library, open_library
+from gemm_ref.launch import round_up
 from gemm_ref.ptx.program import demangled
 from gemm_ref.toolchain import architecture, find_toolkit
 
@@ -76,6 +77,7 @@ class CudaKernel(Subject):
     template: Template
     dtypes: Mapping[str, torch.dtype]  # of the matrices, by role
     storage: StorageOrder
+    rounded: Mapping[str, int] = field(default_factory=dict)  # multiples of M, N and K, which the program pads to
     recording: Recording | None = None
     launch: LaunchRule = LaunchRule()
     guessed: tuple[str, ...] = ()  # the options that specify what was inferred, beside the launch
@@ -84,6 +86,11 @@ class CudaKernel(Subject):
     def changed(self, **attributes: object) -> CudaKernel:
         """Returns the kernel with other attributes, whose first block has not run yet."""
         return replace(self, survey=None, **attributes)  # type: ignore[arg-type]  # replace() checks the names at run time
+
+    def nearest_problem(self, problem: gemm_ref.Problem) -> gemm_ref.Problem:
+        nearest = super().nearest_problem(problem)
+        sides = {axis.lower(): step for axis, step in self.rounded.items()}
+        return nearest.resized(**{axis: round_up(getattr(nearest, axis), step) for axis, step in sides.items()})
 
     @property
     def notes(self) -> list[Message]:

@@ -47,7 +47,7 @@ double checked_number(int which);
 extern "C" void* checked_allocate(size_t bytes);
 extern "C" char** checked_words(const char* words, const char* input);
 template <class Checked> Checked* checked_pointer(int which) {
-    return reinterpret_cast<Checked*>(static_cast<unsigned long long>(which) << 40);
+    return reinterpret_cast<Checked*>((64ull + which) << 40);
 }
 template <class Checked> Checked* checked_scalar(int which) {
     static Checked values[5];

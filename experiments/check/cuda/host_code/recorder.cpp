@@ -5,7 +5,7 @@
 // recorded, of its name and the bytes of its parameters, and a word behind these if it is not the one that is looked for. Once one of these has been launched, the program ends where it
 // launches with the same arguments again or reads its results; where FLAGS begin with 1, also where it synchronises, and
 // with 0, never. Where 1 is the second of FLAGS, the GPU is small; behind the third is its number of multiprocessors. A,
-// B, C and D lie at 1 to 4 << 40, what is allocated after them: everything is memory of the host, so copies are copies,
+// B, C and D lie at 65 to 68 << 40, what is allocated after them: everything is memory of the host, so copies are copies,
 // of a large matrix up to kCopied. The C++ library is not used: its headers take most of the time to compile.
 
 #include <cuda.h>
@@ -21,7 +21,8 @@ namespace {
 
 constexpr size_t kSpacing = size_t(1) << 40, kLargest = size_t(1) << 35;
 constexpr size_t kCopied = size_t(1) << 26;  // bytes: launches do not depend on what follows, and it may be gigabytes
-constexpr int kFirstFree = 8, kLastFree = 120;
+// Places are so high that no two sizes beside each other in a struct look like an address.
+constexpr int kFirst = 64, kFirstFree = 72, kHeap = 85, kLastFree = 120;  // the program's own heap is at kHeap and behind
 constexpr unsigned kSeconds = 8;
 constexpr size_t kMaxLaunches = 32, kFewBytes = 4096;
 
@@ -76,6 +77,7 @@ void* map_at(int place, size_t bytes) {
 
 void* allocate(size_t bytes) {
     if (next_place > kLastFree || bytes > kLargest) return malloc(bytes);
+    if (next_place == kHeap) next_place += 2;
     void* made = map_at(next_place++, bytes);
     fprintf(out, "alloc %zu %zu\n", reinterpret_cast<size_t>(made), bytes);
     return made;
@@ -91,7 +93,7 @@ void end(char least) {
 // Whether nothing says what is at an address: what a caller passes, or what was allocated and not written.
 bool is_unknown(const void* source) {
     const size_t place = reinterpret_cast<size_t>(source) / kSpacing;
-    return !source || (place && place < size_t(next_place) && !is_written[place]);
+    return !source || (place > kFirst && place < size_t(next_place) && !is_written[place]);
 }
 
 void write(const void* target) {
@@ -207,7 +209,7 @@ int main(int, char** argv) {
     stops = argv[3][0], small = argv[3][1] == '1', multiprocessors = atoi(argv[3] + 3);
     for (int index = 0; index < 5; ++index) numbers[index] = atof(argv[5 + index]);
     numbers[5] = argv[3][2] == '1';
-    for (int place = 1; place <= 4; ++place) map_at(place, kLargest);
+    for (int place = 1; place <= 4; ++place) map_at(kFirst + place, kLargest);
     alarm(kSeconds);
     checked_start(atoi(argv[4]));
     fclose(out);

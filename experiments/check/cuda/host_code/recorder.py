@@ -34,7 +34,8 @@ from gemm_ref.inputs import LINE
 from gemm_ref.launch import Launch
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, find_toolkit
 
-PLACE = 40  # A, B and C are at 1, 2 and 3 << PLACE, what the program allocates is at other multiples
+PLACE = 40  # A, B, C and D are at 65, 66, 67 and 68 << PLACE, what the program allocates is at further multiples
+_FIRST_PLACE = 65
 _SOURCE = Path(__file__).resolve().parent / "recorder.cpp"
 _UNDEFINED = re.compile(r"undefined reference to [`']([\w.$]+)'")
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\s[^,\[]*)?\w+(?:\[(\d+)\])?")
@@ -215,7 +216,7 @@ def _bytes(parameters: str) -> list[int]:
 
 
 def _read(lines: Sequence[str], wanted: Sequence[str]) -> list[RecordedLaunch]:
-    tags, allocated, filled, copied = dict(enumerate(PLACES, 1)), {}, {}, set()
+    tags, allocated, filled, copied = dict(enumerate(PLACES, _FIRST_PLACE)), {}, {}, set()
     unknown, order = 0, Order()
     others: dict[str, set[int]] = {}
     found: list[RecordedLaunch] = []

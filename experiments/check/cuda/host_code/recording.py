@@ -28,7 +28,7 @@ from experiments.check.subject import FEW_MULTIPROCESSORS, read_source
 from experiments.records.request import UsageError
 from gemm_ref import Problem
 from gemm_ref.build import BuildError
-from gemm_ref.launch import REFERENCE_SMS
+from gemm_ref.launch import REFERENCE_SMS, round_up
 
 _NEIGHBOURS = ("*.cu", "*.cuh", "src/*.cu", "src/*.cuh", "test*/*.cu", "bench*/*.cu")
 _QUERIES_SHARED = re.compile(r"\bsharedMemPer(?:Multiprocessor|BlockOptin)\b")  # another kernel may depend on it
@@ -46,6 +46,7 @@ _OTHERS = (
     Problem(5, 3, 2),
     Problem(1, 1, 1),
 )
+_STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # that programs round sizes up to
 _ORDER = (*PLACES, *SIZES, *SCALARS)  # of roles, where a value may be several
 
 
@@ -123,6 +124,18 @@ class Recording:
         whole = replace(self, program=replace(self.program, multiprocessors=REFERENCE_SMS), _runs={})
         problem = next(iter(self.probes))
         return self if whole.at(problem).launch == self.at(problem).launch else whole
+
+    def rounded(self, roles: Sequence[str]) -> dict[str, int]:
+        """The multiples that a program rounds its sizes up to before it allocates and launches, by M, N and K."""
+        found = {}
+        for role, index in ((role, index) for index, role in enumerate(roles) if role in SIZES):
+            pairs = [
+                (getattr(problem, role.lower()), int.from_bytes(record.arguments[index], "little"))
+                for problem, record in self.probes.items()
+            ]
+            steps = (step for step in _STEPS if all(round_up(size, step) == passed for size, passed in pairs))
+            found[role] = 1 if self.call.passes_matrices or self.ignores_sizes else next(steps, 1)
+        return {role: step for role, step in found.items() if step > 1}
 
     def has_zeroed_c(self, roles: Sequence[str], element_bytes: int) -> bool:
         """Whether the host code fills C with zeros at all sizes."""

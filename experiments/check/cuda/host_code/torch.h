@@ -102,6 +102,31 @@ using OptionalCUDAGuard = CUDAGuard;
 
 namespace at {
 using namespace c10;
+template <class T> struct DefaultPtrTraits { using PtrType = T*; };
+template <class T> struct RestrictPtrTraits { using PtrType = T* __restrict__; };
+// A tensor, or a part of one, as kernels are passed it by value.
+template <class T, size_t N, template <class> class Traits = DefaultPtrTraits, class Index = int64_t>
+struct GenericPackedTensorAccessor {
+    typename Traits<T>::PtrType data_;
+    Index sizes_[N], strides_[N];
+    __host__ __device__ Index size(int axis) const { return sizes_[axis]; }
+    __host__ __device__ Index stride(int axis) const { return strides_[axis]; }
+    __host__ __device__ T* data() const { return data_; }
+    __host__ __device__ decltype(auto) operator[](Index index) const {
+        if constexpr (N == 1) {
+            return static_cast<T&>(data_[index * strides_[0]]);
+        } else {
+            GenericPackedTensorAccessor<T, N - 1, Traits, Index> part{data_ + index * strides_[0]};
+            for (size_t axis = 1; axis < N; ++axis)
+                part.sizes_[axis - 1] = sizes_[axis], part.strides_[axis - 1] = strides_[axis];
+            return part;
+        }
+    }
+};
+template <class T, size_t N, template <class> class Traits = DefaultPtrTraits>
+using PackedTensorAccessor32 = GenericPackedTensorAccessor<T, N, Traits, int32_t>;
+template <class T, size_t N, template <class> class Traits = DefaultPtrTraits>
+using PackedTensorAccessor64 = GenericPackedTensorAccessor<T, N, Traits, int64_t>;
 namespace cuda {
 using namespace c10::cuda;
 inline cudaDeviceProp* getCurrentDeviceProperties() {
@@ -148,6 +173,18 @@ struct Tensor {
     bool is_contiguous() const { return true; }
     Tensor contiguous() const { return *this; }
     template <class... T> Tensor to(T&&...) const { return *this; }
+    template <class T, size_t N, template <class> class Traits = DefaultPtrTraits, class Index = int64_t>
+    GenericPackedTensorAccessor<T, N, Traits, Index> packed_accessor() const {
+        GenericPackedTensorAccessor<T, N, Traits, Index> made{data_ptr<T>()};
+        for (size_t axis = 0; axis < N; ++axis) made.sizes_[axis] = shape.at(axis), made.strides_[axis] = stride(axis);
+        return made;
+    }
+    template <class T, size_t N, template <class> class Traits = DefaultPtrTraits> auto packed_accessor32() const {
+        return packed_accessor<T, N, Traits, int32_t>();
+    }
+    template <class T, size_t N, template <class> class Traits = DefaultPtrTraits> auto packed_accessor64() const {
+        return packed_accessor<T, N, Traits, int64_t>();
+    }
     Tensor& zero_() { return cudaMemset(memory, 0, numel() * element_size()), *this; }
 };
 inline Tensor checked_empty(std::vector<int64_t> shape, ScalarType scalar) {
