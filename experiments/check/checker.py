@@ -131,6 +131,7 @@ class Checker:
             if not self.subject.is_integer:
                 self._try_one_hot(whole.problem)
             self._try_without_c(whole)
+            self._try_infinite()
         base = self._explain(whole)
         self._collect_faults()
         if base:
@@ -189,6 +190,18 @@ class Checker:
             problem = min((trial.problem for trial in self._trials if trial.right), key=lambda each: each.flops)
             if not attempt(self.subject, problem, scales=replace(whole.scales, beta=0.0), zeroed=False).right:
                 self.report.limits.append(message(Limit.FINITE_C_AT_BETA_0))
+
+    def _try_infinite(self) -> None:
+        """Where A is not finite: whether what lies past the end of its rows is multiplied by zeros."""
+        subject = self.subject
+        ragged = (
+            trial.problem for trial in self._trials if trial.right and trial.problem.k % 2 and trial.problem.m > 2
+        )
+        problem = next(ragged, None)
+        is_plain = not (subject.finish.has_epilogue or subject.is_integer or self.report.why)
+        if problem and is_plain and subject.operand_type in (torch.float16, torch.bfloat16, torch.float32):
+            if diagnose.needs_finite_a(subject, problem):
+                self.report.limits.append(message(Limit.FINITE_A))
 
     # --- sizes -----------------------------------------------------------------------------------------------
 

@@ -241,6 +241,14 @@ def reduced_precision(kernels: Iterable[ptx.DecodedKernel]) -> tuple[str, int, b
     return *next(cuts, ("", 0)), any(_HALF_SUM.search(each.name) for each in code), last
 
 
+def needs_finite_a(subject: Subject, problem: gemm_ref.Problem) -> bool:
+    """Whether rows of C that are finite are wrong where the next row of A begins with infinity."""
+    trial = attempt(subject, problem, "infinite")
+    if trial.fault or trial.refusal:
+        return False
+    return not torch.equal(trial.c[::2].double(), trial.a[::2].double() @ trial.b.double())
+
+
 def deep_problem(subject: Subject, problem: gemm_ref.Problem) -> gemm_ref.Problem:
     """Returns a K with which sums of positive integers are exact in fp32, and not in 16 bits."""
     return subject.nearest_problem(problem.resized(k=_DEEP))

@@ -167,6 +167,10 @@ class Limit(StrEnum):
         "it is right only where C is finite: where beta is 0 it multiplies C by it all the same (NaN and infinity "
         "become NaN; BLAS does not read C then)"
     )
+    FINITE_A = (
+        "it is right only where A is finite: past the end of a row it multiplies elements of the next one by zeros, "
+        "and infinity times 0 is NaN"
+    )
     NOT_PROMISED = "{kind}, at line {line}: {text}"
     UNUSED_UNWRITTEN_READ = "memory that nothing wrote is read, and C does not depend on what it holds ({places})"
     OFFSETS_IN_32_BITS = (

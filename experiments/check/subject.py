@@ -34,7 +34,7 @@ FEW_MULTIPROCESSORS = 4  # of the GPU that host code sees, so that blocks of per
 RACE_OF_LAUNCHES = "a race of launches"  # how the fault of two that overlap begins
 _NO_INPUTS = ("survey", "assumed", "settings", "intended_math")  # attributes of a subject that no run depends on
 _ONES = ("ones", "a_ones", "b_ones")  # kinds of inputs in which all elements of a matrix are equal
-_INTEGERS = (*_ONES, "positive")  # kinds of integers; sums of positive ones exceed what fp16 holds exactly
+_INTEGERS = (*_ONES, "positive", "infinite")  # kinds of integers; sums of positive ones exceed what fp16 holds exactly
 
 
 @dataclass(frozen=True)
@@ -409,4 +409,6 @@ def operands(problem: gemm_ref.Problem, kind: str) -> tuple[torch.Tensor, torch.
         a = torch.ones_like(a)
     if kind in ("ones", "b_ones"):
         b = torch.ones_like(b)
+    if kind == "infinite":  # where whoever reads past the end of an even row comes
+        a[1::2, 0] = torch.inf
     return aligned(a), aligned(b)
