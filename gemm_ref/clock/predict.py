@@ -80,14 +80,15 @@ class Line:
     callers: tuple[str, ...] = ()  # `file:line` of the call that was inlined there, then of that one's caller, ...
 
     def __str__(self) -> str:
-        waits = [f"{wait:.0%} {reason}" for reason, wait in self.waits.items() if wait >= MIN_SHARE]
-        return f"{self.share:.0%} of the time" + (f": {', '.join(waits[:2])}" if waits else "")
+        parts = [f"{part.share:.0%} {part.name}" for part in self.parts if part.share >= MIN_SHARE]
+        return f"{self.share:.0%} of the time: {', '.join(parts[:2])}"
 
     @property
-    def limit(self) -> Limit:
-        """What its share of the time consists of most: a wait, or the issue of its own instructions."""
+    def parts(self) -> list[Limit]:
+        """What its share of the time consists of, the issue of its own instructions and waits; the largest first."""
         issue = Limit(NAMES[machine.ISSUE], self.share - sum(self.waits.values()), is_wait=False)
-        return max([issue, *(Limit(*wait, is_wait=True) for wait in self.waits.items())], key=lambda of: of.share)
+        waits = [Limit(*wait, is_wait=True) for wait in self.waits.items()]
+        return sorted([issue, *waits], key=lambda part: -part.share)
 
 
 class NeedsHalf(Exception):

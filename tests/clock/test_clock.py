@@ -185,7 +185,8 @@ def test_a_line_has_what_is_called_there_in_other_files():
     assert [(each.file, each.line) for each in launch.lines] == [("mma.cuh", 9), ("mine.cu", 3), ("", 0)]
     one, other = launch.lines_in("mine.cu")
     assert (one.line, one.share, one.waits) == (3, pytest.approx(0.5), {"tensor": 0.25, "pipe": 0.1})
-    assert one.limit == ("tensor", 0.25, True) and other.limit == ("issue slots", pytest.approx(0.3), False)
+    assert one.parts == [("tensor", 0.25, True), ("issue slots", pytest.approx(0.15), False), ("pipe", 0.1, True)]
+    assert str(other) == "40% of the time: 30% issue slots, 10% tensor"
     assert launch.limit == ("waiting for tensor cores", 0.4, True)
     assert str(replace(launch, waiting={}).limit) == "issue slots (busy 50% of the time)"
 

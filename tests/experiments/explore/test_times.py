@@ -23,6 +23,7 @@ PLACES = (
     clock.Line("s09_conflict_free.cu", 12, 0.001, {}),
 )
 LAUNCH = clock.LaunchTime("mine", 1998.0, Occupancy(1, 1.0, ""), 1.0, {"issue": 0.9}, {}, PLACES, 0.0)
+PARTS = "30% waiting for results, 20% issue slots"
 PREDICTED = clock.Prediction("nvidia-h200", Problem(4096, 4096, 4096), (LAUNCH,), (1000.0,), 2.0)
 
 
@@ -50,11 +51,14 @@ def test_a_source_has_the_shares_of_its_lines(items, monkeypatch):
     (time,) = gather_times([item], Bars(None)).values()
     assert time.says.startswith("Predicted on an NVIDIA H200 at 4096: 45.8 TFLOP/s (")
     assert "held back by issue slots (busy 90% of the time)" in time.says
-    assert time.lines == {80: ("50%", "50% of the time: 30% waiting for results"), 54: ("25%", "25% of the time")}
+    assert time.lines == {80: ("50%", f"50% of the time: {PARTS}"), 54: ("25%", "25% of the time: 25% issue slots")}
     by_hand, triton, *_ = read_sources(item.stage, {(item.stage.id, "cuda"): time})
     lines = by_hand.html.split("\n</span>")
     assert [number for number, line in enumerate(lines, 1) if "data-time" in line] == [54, 80]
-    assert 'data-time=50% title="50% of the time: 30% waiting for results" style=--t:50%;--i:' in lines[79]
+    assert (
+        'data-time=50% title="50% of the time: 30% waiting for results, 20% issue slots" style=--t:50%;--i:'
+        in lines[79]
+    )
     assert (by_hand.says, triton.says) == (time.says, "") and "data-time" not in triton.html + triton.kernel.html
     time = replace(time, lines={5: ("25%", "25% of the time")})
     _, triton, *_ = read_sources(item.stage, {(item.stage.id, "triton"): time})
