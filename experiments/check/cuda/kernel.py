@@ -24,7 +24,7 @@ from experiments.check.cuda.parameters import HOST, MATRICES, MIN_SIZE, POINTERS
 from experiments.check.cuda.streams import Streams
 from experiments.check.cuda.syntax import Parameter, Signature, without_comments
 from experiments.check.messages import Message
-from experiments.check.subject import PLAIN, Scales, Subject, bias_vector
+from experiments.check.subject import PLAIN, Scales, Subject, bias_vector, operands
 from experiments.records.request import UsageError
 from gemm_ref import ptx
 from gemm_ref.build import build_library, open_library
@@ -110,6 +110,17 @@ class CudaKernel(Subject):
     @property
     def operand_type(self) -> torch.dtype:
         return self.dtypes["A"]
+
+    @property
+    def result_type(self) -> torch.dtype:
+        return self.dtypes["D" if "D" in self.roles else "C"]
+
+    def rounds_sums(self, problem: gemm_ref.Problem) -> bool:
+        if self.result_type == gemm_ref.MATHS[self.math].out_dtype or self.finish.has_epilogue or self.scalars:
+            return False
+        a, b = (x.abs() for x in operands(problem, "positive"))
+        self.run(a, b, c := torch.zeros(problem.m, problem.n, dtype=self.result_type))
+        return not torch.equal(c.double(), a.double() @ b.double())
 
     @property
     def _bound(self) -> list[tuple[Parameter, str]]:

@@ -221,11 +221,8 @@ def assign_roles(
 
 def _is_plain(parameter: Parameter) -> bool:
     """Whether it is a pointer, a number or a flag, and no struct."""
-    return (
-        is_pointer(parameter)
-        or re.search(r"\b(?:bool|float|double|half|__half|T)\b", parameter.type) is not None
-        or (_is_integer(parameter))
-    )
+    number = re.search(r"\b(?:bool|float|double|half|__half|T)\b", parameter.type)
+    return is_pointer(parameter) or _is_integer(parameter) or number is not None
 
 
 def _is_integer(parameter: Parameter) -> bool:

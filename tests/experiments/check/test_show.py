@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from experiments.check import progress
 from experiments.check.faults import Fault, FaultKind
 from experiments.check.messages import Advice, Limit, Note, Unchecked, Why
 from experiments.check.report import LineTraffic, Outcome, Report, Run, Traffic, Word
@@ -85,6 +87,15 @@ def test_of_two_runs_at_one_size_the_told_one_stays():
     for told, text in ((False, "first"), (True, "second"), (True, "third"), (False, "fourth")):
         made.add(Run(1, 2, 3, "integers", Outcome.RIGHT, text, told))
     assert [verdict.text for verdict in made.verdicts] == ["second"]
+
+
+def test_what_takes_long_says_what_it_does(monkeypatch):
+    monkeypatch.setattr(progress, "_FIRST_S", 0.0)
+    console = Console(file=io.StringIO(), width=40)
+    with progress.shown(console, lambda: 7.2):
+        while not console.file.getvalue():  # type: ignore[attr-defined]
+            progress.step("runs [a] kernel")
+    assert console.file.getvalue().startswith("7 s: check ")  # type: ignore[attr-defined]
 
 
 def test_the_words_of_every_code():
