@@ -196,8 +196,10 @@ class PythonKernel(Subject):
 
     @property
     def guess(self) -> str:
-        function = "--kernel with a function gemm(a, b, c) that launches it, once the file has one"
-        return function if self.call.launcher.is_guess else ""
+        if self.call.launcher.is_guess:
+            return "--kernel with a function gemm(a, b, c) that launches it, once the file has one"
+        tuned = (name for each in self.call.module.untuned for name in each.selected if name not in self.call.constants)
+        return " ".join(f"-D {name}=..." for name in dict.fromkeys(tuned))
 
     @property
     def operand_type(self) -> torch.dtype:

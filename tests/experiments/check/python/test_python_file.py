@@ -60,6 +60,26 @@ def test_every_rung_is_sound_by_its_name(uncounted, rung, dialect):
     assert found.sound and (found.name, found.dialect) == (rung, dialect), found
 
 
+@pytest.mark.parametrize(
+    "file, dialect, words",
+    [
+        ("s13", "gluon", "s13_split_k has no gluon kernel: pass --dialect with one of cuda, triton"),
+        ("s08", "cutile", "--dialect cutile: there are cuda, triton, gluon"),
+        ("kernel.py", "gluon", "is for a rung that is called by its name"),
+        ("s99", "", "there is no file s99, and no such rung"),
+    ],
+)
+def test_a_name_that_is_no_rung(file, dialect, words):
+    with pytest.raises(UsageError, match=words):
+        find_file(Path(file), dialect)
+
+
+@pytest.mark.parametrize("options, words", [({"block": "32"}, "leave out --block"), ({"math": "fp8"}, "it has fp32")])
+def test_a_rung_has_its_launch(options, words):
+    with pytest.raises(UsageError, match=words):
+        check_file(find_file(Path("s08"), "triton"), **options)
+
+
 def test_a_configuration_is_chosen_by_its_constants():
     wide, first = (report(TUNED, counted=True, define=x) for x in (("BLOCK_M=64",), ()))
     assert wide.sound and wide.code[0].shared_bytes > first.code[0].shared_bytes
