@@ -13,17 +13,15 @@ from experiments.check import cost, diagnose, faults, predict, progress, sizes
 from experiments.check.cuda.compile import UNDEFINED_VALUE
 from experiments.check.cuda.kernel import CudaKernel
 from experiments.check.faults import Fault, FaultKind
+from experiments.check.limits import OutOfTime, deadline_s, used_s
 from experiments.check.messages import Limit, Message, Note, Unchecked, Why, message
 from experiments.check.report import Outcome, Report, Run, Word
 from experiments.check.subject import (
     Launches,
-    OutOfTime,
     Subject,
     Trial,
     attempt,
-    deadline_s,
     read_source,
-    used_s,
 )
 from experiments.records.request import UsageError
 from gemm_ref import Problem, ptx

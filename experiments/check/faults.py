@@ -13,8 +13,9 @@ import torch
 
 import gemm_ref
 from experiments.check.cuda.kernel import CudaKernel
+from experiments.check.limits import InstructionLimit
 from experiments.check.messages import Limit, Message, message
-from experiments.check.subject import RACE_OF_LAUNCHES, InstructionLimit, Trial
+from experiments.check.subject import RACE_OF_LAUNCHES, Trial
 from experiments.records.request import UsageError
 from gemm_ref import ptx
 from gemm_ref.ptx.detect import finding as detected

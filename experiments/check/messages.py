@@ -49,7 +49,6 @@ class Note(StrEnum):
     SUMS_IN_FP16 = "its sums are kept in fp16, which rounds those past 2048"
     COMPILER_WARNS = "nvcc warns at line {line}: {text}"
     CUDA_IN_PYTHON = "its CUDA is in a string of {file}, whose lines are named"
-    VECTOR = "it multiplies A (M, K) by a vector x of K elements (GEMV): N is 1"
     FACTORS_ARE_ONES = "{names} hold ones, so it is not checked which of them an element takes"
     KERNEL_LAUNCHED_ALONE = "no function of the file takes its matrices: the kernel is launched by itself{square}"
     ALLOCATES_C = "it allocates C itself, so it is not checked whether it reads C"

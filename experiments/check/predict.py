@@ -10,8 +10,9 @@ import torch
 import gemm_ref
 from experiments.bench.provenance import gpu_slug
 from experiments.check.faults import Quote
+from experiments.check.limits import InstructionLimit
 from experiments.check.report import LineTime, Predicted, Report, Word
-from experiments.check.subject import InstructionLimit, Subject
+from experiments.check.subject import Subject
 from experiments.records.request import UsageError
 from experiments.records.rows import COLD
 from gemm_ref import clock, ptx

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextvars
 import io
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +14,7 @@ import numpy as np
 import torch
 
 import gemm_ref
-from experiments.check import progress
+from experiments.check import limits, progress
 from experiments.check.messages import Message, Note
 from experiments.records.request import UsageError
 from gemm_ref import ptx
@@ -28,7 +26,6 @@ from gemm_ref.ptx.detect.finding import EARLY, MIXED, RACE, SKIPPED, TWICE
 # The reference GPU cannot run the kernel, which is no fault of the kernel.
 UNSUPPORTED = (ptx.Unsupported, ptx.ParseError)
 SCALES = (-3.0, -2.0, 2.0, 3.0)  # sums stay exact in half precision as well
-MAX_INSTRUCTIONS = 300_000  # of a batch of blocks: some hundred times what these sizes take a sound kernel
 _PER_PRODUCT = 16  # instructions
 FEW_MULTIPROCESSORS = 4  # of the GPU that host code sees, so that blocks of persistent kernels have several tiles each
 RACE_OF_LAUNCHES = "a race of launches"  # how the fault of two that overlap begins
@@ -277,34 +274,6 @@ class Trial:
         return "still running after" in self.fault
 
 
-class OutOfTime(ptx.PtxError):
-    """The check has used its processor time; nothing follows for the kernel."""
-
-
-def used_s() -> float:
-    """Returns the seconds of a core that this process and its compilers have used."""
-    return sum(os.times()[:4])
-
-
-deadline_s = contextvars.ContextVar("deadline_s", default=math.inf)  # of `used_s`: a run past it raises OutOfTime
-_INSTRUCTIONS_PER_LOOK = 256  # at the clock
-
-
-class InstructionLimit(ptx.Observer):
-    """Stops a kernel that does not end by itself."""
-
-    def __init__(self, limit: int = 0) -> None:
-        self._limit = self._left = limit or MAX_INSTRUCTIONS
-
-    def on_instruction(self, instruction, mask, machine) -> None:
-        self._left -= 1
-        if self._left % _INSTRUCTIONS_PER_LOOK == 0 and used_s() > deadline_s.get():
-            raise OutOfTime("the check has used its processor time")
-        if self._left < 0:
-            after = f"still running after {self._limit} instructions"
-            raise ptx.EndlessLoop(f"{instruction.place}: {after}: does the loop around this line end?")
-
-
 class Launches(ptx.Observer):
     def __init__(self) -> None:
         self.seen: list[tuple[ptx.DecodedKernel, gemm_ref.Launch]] = []
@@ -344,7 +313,7 @@ def attempt(
         before.zero_()  # sums stay exact
     bias = scales.bias * bias_vector(problem.n) if scales.bias else None
     detectors = ptx.Detectors(outputs=() if zeroed or before is not None else ("C",), tile=subject.tile)
-    limit = InstructionLimit(max(MAX_INSTRUCTIONS, _PER_PRODUCT * problem.n * problem.k))  # of a row of C
+    limit = limits.InstructionLimit(max(limits.MAX_INSTRUCTIONS, _PER_PRODUCT * problem.n * problem.k))  # of a row of C
     all_observers = [limit, *observers, *([detectors] if detect else ())]
     outputs = []
 
@@ -371,7 +340,7 @@ def attempt(
     extras = own._replace(c=added, alpha=scales.alpha * own.alpha, beta=beta, bias=bias)
     try:
         accuracy = gemm_ref.checked_run(fn, a, b, math=problem.math, exact=exact, extras=extras)
-    except OutOfTime:
+    except limits.OutOfTime:
         raise
     except gemm_ref.WrongResult as error:
         wrong = str(error)

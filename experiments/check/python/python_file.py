@@ -364,7 +364,7 @@ def _notes(kernel: PythonKernel, math_: str) -> Iterator[Message]:
         square = ", with one size for M, N and K, as there" * kernel.square
         yield message(Note.KERNEL_LAUNCHED_ALONE, square=square)
     if launcher.takes_vector:
-        yield message(Note.VECTOR)
+        yield message(Note.ONE_COLUMN)
     if not launcher.fills_c:
         yield message(Note.ALLOCATES_C)
     if kernel.form.batched:

@@ -86,7 +86,7 @@ def test_every_pitfall_is_tried():
 
 
 def test_a_loop_without_an_end(write, uncounted, monkeypatch):
-    monkeypatch.setattr("experiments.check.subject.MAX_INSTRUCTIONS", 3000)
+    monkeypatch.setattr("experiments.check.limits.MAX_INSTRUCTIONS", 3000)
     monkeypatch.setattr("experiments.check.sizes.SIDE", 32)  # where it waits for a thread that computes a row of C
     text = "__global__ void forever" + SIGNATURE + "{ for (;;) { __syncthreads(); C[0] += A[0]; } }"
     found = check_file(write(text), block="32", grid="1", sizes=("16",))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.check import check, checker, cost, subject
+from experiments.check import check, checker, cost, limits
 from experiments.check.messages import Note, Unchecked, Why
 from experiments.check.python.rung import find_file
 from experiments.check.python.stand_in import MODELS, StandIn, renamed
@@ -100,7 +100,7 @@ def test_a_check_ends_when_its_processor_time_is_used_and_says_what_was_not_trie
         return attempt(*inputs, **options)
 
     monkeypatch.setattr(checker, "attempt", counted)
-    monkeypatch.setattr(subject, "used_s", lambda: 1e9 * (len(runs) > 2))
+    monkeypatch.setattr(limits, "used_s", lambda: 1e9 * (len(runs) > 2))
     found = report(TRITON, sizes=())
     assert found.right_runs == "96x128x160, 67x69x71" and found.untried[0] in found.headline
     assert (
