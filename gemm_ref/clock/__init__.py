@@ -133,6 +133,8 @@ def predict_samples(
 
     Raises NeedsHalf where halves are missing, ValueError and NotModelled.
     """
+    if scale > 1 and len(samples) > 1 and not halves:
+        raise NeedsHalf("a launch behind the first may not depend on K")
     table = read(gpu)
     pairs = itertools.zip_longest(samples, halves)
     launches = tuple(

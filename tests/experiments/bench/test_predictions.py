@@ -43,3 +43,15 @@ def test_a_block_that_has_a_share_of_k_computes_as_much_of_it(sizes, sample_k, m
     item = Implementation(gemm_ref.get_stage("s14"), "default", "cuda", "fp32", "kn")
     with pytest.raises(pytest.fail.Exception, match=f"^{sample_k}$"):
         predictions.predict(item, Problem(*sizes), CARD, fresh=True)
+
+
+def test_a_launch_that_does_not_depend_on_k_takes_no_longer_with_more():
+    """The kernel that adds the parts of C, behind one whose blocks share a tile's K."""
+    problem = Problem(32, 256, 2048)
+    plan = predictions.plan_call(problem, CARD, "cuda", "s13")
+    times = [
+        clock.predict(lambda a, b: predictions._run(plan, CARD, a, b), problem, CARD, sample_k).launches
+        for sample_k in (512, problem.k)
+    ]
+    (_, sampled), (_, whole) = times
+    assert sampled.microseconds == pytest.approx(whole.microseconds, rel=0.02)
