@@ -17,8 +17,10 @@ BLOCKS = {"invariance": "invariance.md"}  # block -> the page of docs/ that has 
 
 
 def block(name: str, published: Path) -> str:
-    """The table of rungs from the registry, and the shares of cuBLAS by layer and number of rows."""
-    return f"{_rungs()}\n\n{_shares(published)}"
+    """The table of rungs from the registry, and the shares of cuBLAS on the first card that has them."""
+    cards = (published, *store.published(published.parent))
+    measured = [card for card in cards if len(store.read(card, "invariance"))]
+    return f"{_rungs()}\n\n{_shares(measured[0]) if measured else NOT_MEASURED}"
 
 
 def _rungs() -> str:
@@ -38,8 +40,6 @@ def _shares(published: Path) -> str:
     frame = frames.timed(store.read(published, "invariance"), "bf16")
     rows = frames.rungs(frame)
     rows = rows[rows["variant"] == BATCH_INVARIANT]
-    if rows.empty:
-        return NOT_MEASURED
     controls, lines = Controls(frame), []
     cublas = frame[frame["backend"] == "cublas"].set_index(["m", "n", "k"])["median_us"]
     for (n, k, m), own in rows.groupby(["n", "k", "m"]):

@@ -9,7 +9,7 @@ import pandas as pd
 from experiments.publish.numbers import format_count, format_edges, format_percent, format_precise
 from experiments.publish.table import Table
 from experiments.publish.wording import NOT_MEASURED, dialect_title, kernel_name
-from experiments.records import environment, frames, store
+from experiments.records import environment, frames, store, workloads
 from experiments.records.rows import SKIPPED
 from experiments.studies.predicted.outcome import SAID, errors_of, reason_of
 from gemm_ref import DIALECTS
@@ -42,10 +42,13 @@ def block(name: str, published: Path) -> str:
 
 
 def _errors(rows: pd.DataFrame) -> str:
-    """A line for each compute type, dialect, size and card, and one for all rows."""
+    """A line for each compute type, dialect, cube and card, for other sizes together, and for all rows."""
     parts = {math: rows[rows["math"] == math] for math in frames.maths_of(rows)}
     parts |= {dialect.title: rows[rows["dialect"] == name] for name, dialect in DIALECTS.items()}
-    parts |= {f"at {edge}": rows[rows["m"] == edge] for edge in sorted(set(rows["m"]))}
+    is_cube = rows[["m", "n", "k"]].nunique(axis=1) == 1
+    cubes = rows[is_cube & rows["m"].isin(workloads.PREDICTED)]
+    parts |= {f"at {edge}": own for edge, own in cubes.groupby("m")}
+    parts |= {"other sizes": rows.drop(cubes.index)}
     parts |= {read(card).name: own for card, own in rows.groupby("card")} | {"all": rows}
     lines = [[name, *map(str, errors_of(own))] for name, own in parts.items() if len(own)]
     return Table.of(
