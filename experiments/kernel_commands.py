@@ -64,14 +64,18 @@ def check(
         str, typer.Option(help="auto, cpu or cuda. With a GPU the kernel is timed on it as well.")
     ] = "auto",
     gpu: Annotated[str, typer.Option(help="The GPU that its time is predicted for: h200 or h100.")] = "h200",
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run its code even where the system cannot confine it.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write everything as a page to this file as well.")] = None,
 ) -> None:
     """Check a kernel of your own: is it right, where is it not and why, and what does it ask of memory?
 
-    It runs on the reference GPU, so no GPU is needed; docs/check.md says what is checked. A Python file is executed, as
-    `python FILE` would. Exit code: 0 for a sound kernel, 1 for one with faults, 3 for one that is right at whole tiles
-    only, 2 for a command that makes no sense or a kernel that cannot be run here, 4 for a mistake of this program.
+    It runs on the reference GPU, so no GPU is needed; docs/check.md says what is checked. The file's own code runs in a
+    process that can neither write files nor reach a network. Exit code: 0 for a sound kernel, 1 for one with faults, 3
+    for one that is right at whole tiles only, 2 for a command that makes no sense or a kernel that cannot be run here,
+    4 for a mistake of this program.
     """
     import json
 
@@ -97,7 +101,9 @@ def check(
         from gemm_ref.build import BuildError
 
         file, folders, defines = find_file(file, dialect), tuple(include or ()), tuple(define or ())
-        options = Options(kernel, block, grid, args, template, defines, shared, math, folders, flags, like, layout)
+        options = Options(
+            kernel, block, grid, args, template, defines, shared, math, folders, flags, like, layout, trust
+        )
         try:
             found = run_check(file, options, request, gpu)
         except UsageError as error:

@@ -80,7 +80,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 def keep(path: Path, content: str | bytes) -> None:
     """Write a built file into the cache. Raises BuildError where the cache cannot be written."""
-    with _writing_cache():
+    with writing_cache():
         write_whole(path, content)
     if CACHE == _users_cache():  # another folder may hold other files too
         _limit_cache(CACHE)
@@ -131,7 +131,7 @@ def cached(path: Path, make: Callable[[], str | bytes]) -> Path:
 @contextmanager
 def _lock(name: str) -> Iterator[None]:
     """Inside, no other process or thread is in the lock of this name."""
-    with _writing_cache():
+    with writing_cache():
         path = CACHE / "locks" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w")
@@ -156,7 +156,8 @@ def share_cache_with_triton() -> None:
 
 
 @contextmanager
-def _writing_cache() -> Iterator[None]:
+def writing_cache() -> Iterator[None]:
+    """Raises BuildError, with what to do, where something inside fails to write."""
     try:
         yield
     except OSError as error:
@@ -235,7 +236,7 @@ def build_library(
     key = digest(cpp, cuda, cflags, cuda_cflags, compilers, torch.__version__)
     library = CACHE / f"{name}-{key}.so"
     if not _is_cached(library):
-        with _lock(library.name), _writing_cache(), _temporary_folder(f"{name}-") as folder:
+        with _lock(library.name), writing_cache(), _temporary_folder(f"{name}-") as folder:
             if not _is_cached(library):
                 built = _load_inline(f"{name}_{key}", folder, cpp, cuda, cflags, cuda_cflags, cuda_home)
                 os.replace(built, library)

@@ -25,8 +25,10 @@ def check(
 ) -> Report:
     """Checks a function that launches a Triton or Gluon kernel, or that kernel; prints the report and returns it.
 
-    The file in which the function is defined is read again, or the cells of the notebook. sizes: `256` or `64x96x128`;
-    by default those that matter. math, define, gpu: as `--math`, `-D` and `--gpu`; without a gpu no time is predicted.
+    The file in which the function is defined is executed again, or the cells of the notebook, in a confined process:
+    docs/check.md says what it may do. The function itself is not called; your program, whose process this is, has run
+    the file already, with your rights. sizes: `256` or `64x96x128`; by default those that matter. math, define, gpu: as
+    `--math`, `-D` and `--gpu`; without a gpu no time is predicted.
 
     Raises UsageError where the source is not found, or as `command.check`.
     """

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.check import predict, progress
+from experiments.check import cage, predict, progress
 from experiments.check.checker import Checker
 from experiments.check.cuda.bind import KernelFile
 from experiments.check.cuda.launch_sources import infer_kernel
-from experiments.check.messages import Note
+from experiments.check.messages import Note, Unchecked, message
 from experiments.check.python.embedded import extract_cuda
-from experiments.check.python.rung import find_rung
+from experiments.check.python.rung import RungKernel, find_rung
 from experiments.check.report import Report
 from experiments.check.subject import CannotCheck, Options, Subject
 from experiments.records.request import Request, UsageError
@@ -28,30 +28,44 @@ def check(path: Path, options: Options, request: Request, gpu: str = "") -> Repo
 
     gpu: the name of the one that the kernel's time is predicted for, of `gemm_ref.clock`; empty for none.
     """
+    if not str(path).isprintable():
+        raise UsageError(f"{str(path)!r} has characters that no line shows: rename it")
     if path.is_dir():
         raise UsageError(f"{path} is a folder: pass the file that holds the kernel")
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
     if gpu:
         predict.read_gpu(gpu)
-    start = time.perf_counter()
-    try:
-        subject = open_file(path, options, request.problems)
-        checker = Checker(replace(subject, intended_math=options.math), request.problems, gpu)
-        report = checker.run()
-        report.seconds = time.perf_counter() - start
-    except CannotCheck as error:
-        raise UsageError(
-            f"{path.name} cannot be checked: the reference GPU cannot run it, right or wrong ({error})"
-        ) from error
-    except BuildError as error:
-        raise UsageError(str(error)) from error
-    if request.device == "cuda":
-        from experiments.check import ranking
-
-        progress.step("")  # the ranking has bars of its own
-        ranking.rank(checker.subject.on_whole_gpu, report, request.problems)
+    with cage.session(options.trust) as missing:
+        start = time.perf_counter()
+        try:
+            subject = open_file(path, options, request.problems)
+            checker = Checker(replace(subject, intended_math=options.math), request.problems, gpu)
+            report = checker.run()
+            report.seconds = time.perf_counter() - start
+        except CannotCheck as error:
+            raise UsageError(
+                f"{path.name} cannot be checked: the reference GPU cannot run it, right or wrong ({error})"
+            ) from error
+        except BuildError as error:
+            raise UsageError(str(error)) from error
+        if request.device == "cuda":
+            _rank(checker.subject.on_whole_gpu, report, request.problems)
+    if missing and options.trust:
+        report.notes.append(message(Note.CAGE_INCOMPLETE, missing=" and no ".join(sorted(missing))))
     return report
+
+
+def _rank(subject: Subject, report: Report, problems: Sequence[Problem]) -> None:
+    """Ranks the kernel, unless its host code would run in this process and is not trusted."""
+    from experiments.check import ranking
+
+    progress.step("")  # the ranking has bars of its own
+    if isinstance(subject, RungKernel) or cage.policy.trusted:
+        ranking.rank(subject, report, problems)
+    else:
+        reason = "on a GPU its host code runs in this process, not in a cage: pass --trust if you trust it"
+        report.unchecked.append(message(Unchecked.PLACE, reason=reason))
 
 
 def open_file(path: Path, options: Options, problems: Sequence[Problem] = ()) -> Subject:

@@ -53,6 +53,8 @@ class Note(StrEnum):
     KERNEL_LAUNCHED_ALONE = "no function of the file takes its matrices: the kernel is launched by itself{square}"
     ALLOCATES_C = "it allocates C itself, so it is not checked whether it reads C"
     BATCH_OF_ONE = "it takes batches of matrices: it is given a batch of one"
+    NEIGHBOURS_SKIPPED = "left out, since it is no text or may not be read: {files}"
+    CAGE_INCOMPLETE = "its code ran with your rights, since --trust says so: this kernel has no {missing}"
     TUNER_REPLACED = "{kernel} has {values}, because its own tuner does not work here: -D sets others"
     COMPILED_WITHOUT_TMA = (
         "it makes tensor descriptors itself, which the reference GPU does not know: it is compiled for sm_89, where "

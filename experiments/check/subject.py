@@ -50,6 +50,7 @@ class Options:
     flags: str = ""  # for nvcc
     like: str = "sm_90"  # the GPU that host code in Python sees
     layout: str = ""  # matrices that are stored column-major: B=NxK
+    trust: bool = False  # the code runs even where it cannot be confined
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,8 @@ class KernelFile:
         element = self._element(aliases)
         dtypes = self._dtypes(roles, template, element)
         passed, fixed, is_square, notes = self._sizes(roles, template, names)
+        if skipped := recording.unreadable_neighbours(self.path):
+            notes.append(message(Note.NEIGHBOURS_SKIPPED, files=", ".join(each.name for each in skipped)))
         zeroed = bool(recorded and recorded.has_zeroed_c(roles, dtypes["C"].itemsize))
         if recorded and zeroed:
             notes.append(message(Note.C_ZEROED, function=recorded.call.function.name))

@@ -28,6 +28,9 @@ from gemm_ref.toolchain import find_toolkit
 FLAGS = (*source.FLAGS, "--expt-relaxed-constexpr")
 _MISSING = re.compile(r"fatal error: ([^:\n]+): No such file|could not open source file \"([^\"]+)\"")
 _ERROR = re.compile(r"^(.*?)(?:\((\d+)\): error|:(\d+):\d+: (?:fatal )?error)", re.M)  # nvcc's, and the host compiler's
+_PLACE = re.compile(r"^(?:In file included from |\s+from )?(/[^\n(:]+)(?:\(\d+\)|:\d+)")  # a line that says where
+_OF_SHELL = re.compile(r"[$`\"\\\n]")  # what a shell interprets between double quotes
+_COMPILERS = ("/usr/include", "/usr/lib", "/usr/local/include", "/usr/local/cuda")
 _CPP20 = "-std=c++20"
 _CPP20_WORDS = re.compile(
     r"\b(?:concept|requires|consteval|constinit)\s|<=>|\]\s*<\s*(?:typename|class|int|auto)\b"
@@ -130,6 +133,8 @@ class Unit:
         for folder in copies:
             folder.mkdir(parents=True, exist_ok=True)  # so that a path may lead through it
         folders = [*copies, *originals, *([self.folder] if self.replaced else [])]
+        if unsafe := [str(path) for path in (*folders, *self.texts) if _OF_SHELL.search(str(path))]:
+            raise UsageError(f"{unsafe[0]!r} has characters that nvcc's shell would interpret: rename it")
         return (*FLAGS, *self.flags, *(f"-I{folder}" for folder in folders))
 
     def repair(self, message: str) -> bool:
@@ -363,9 +368,29 @@ def _without_other_kernels(text: str, is_wanted: Callable[[str], bool]) -> str:
 
 def _explain(message: str, unit: Unit) -> str:
     """nvcc's errors, and -D for a name that the file expects from elsewhere."""
+    message = _without_others(message, unit)
     undefined = dict.fromkeys(re.findall(r'identifier "(\w+)" is undefined', message))
     hint = f"\n{', '.join(unit.replaced)} was not found: pass the folder that has it with -I" if unit.replaced else ""
     if constants := [f"-D {name}=32" for name in undefined if name.isupper()]:
         passed = " ".join(constants)
         hint += f"\nis it a constant that the file does not define? Pass {passed}, with the value that is meant"
     return f"{unit.path.name} does not compile: {message}{hint}"
+
+
+def _without_others(message: str, unit: Unit) -> str:
+    """The message without what it quotes of files that are neither the project's nor a compiler's."""
+    folders: list[Path | str] = [unit.folder, find_toolkit(), *_COMPILERS]
+    folders += [*(flag[2:] for flag in unit.flags if flag.startswith("-I"))]
+    kept: list[str] = []
+    is_other = False
+    for line in message.splitlines():
+        if place := _PLACE.match(line):
+            file = Path(place[1]).resolve()
+            is_other = file.name != "checked.cu" and not headers.is_own(unit.path, file)
+            is_other = is_other and not any(file.is_relative_to(Path(folder).resolve()) for folder in folders)
+            notice = f"{file}: what it says of this file is left out, since it is not the project's"
+            if is_other and notice not in kept:
+                kept.append(notice)
+        if not is_other:
+            kept.append(line)
+    return "\n".join(kept)

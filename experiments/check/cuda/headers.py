@@ -5,6 +5,7 @@ A stand-in lets the file compile and has no effect: none of it is called when a 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -14,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from experiments.check.cuda.syntax import without_comments
 from experiments.check.subject import read_source
+from experiments.records.request import UsageError
 
 _TORCH = Path(__file__).resolve().parent / "host_code" / "torch.h"
 NOTHING = "#pragma once\n"  # the stand-in for a header of which nothing is known
@@ -60,13 +62,20 @@ def project_folder(path: Path, name: str) -> Path | None:
     folders = project(path)
     for above in (*folders, folders[0].parent):
         for inside in (".", "include", "inc", "src", "common", "utils", "Common"):
-            if (above / inside / name).is_file():
+            if (above / inside / name).is_file() and is_own(path, above / inside / name):
                 return above / inside
     wanted = PurePosixPath(name).parts
     for found in itertools.chain.from_iterable(map(_files, folders)):
-        if found.parts[-len(wanted) :] == wanted:
+        if found.parts[-len(wanted) :] == wanted and is_own(path, found):
             return Path(*found.parts[: -len(wanted)])
     return None
+
+
+def is_own(path: Path, other: Path) -> bool:
+    """Whether a file, wherever links lead, is in the project of the one at `path`, or beside its folder."""
+    folders = project(path)
+    tops = [top for top in (folders[-1], folders[0].parent) if top not in (Path(top.anchor), Path.home())]
+    return any(other.resolve().is_relative_to(top) for top in (*tops, folders[0]))
 
 
 @functools.lru_cache(maxsize=16)
@@ -105,8 +114,10 @@ def _collect(path: Path, source: str, found: dict[Path, None], seen: set[Path]) 
         folder = project_folder(path, quoted or angles)
         file = (folder / (quoted or angles)).resolve() if folder else path
         if file not in seen:
-            _collect(file, read_source(file), found, seen)
-            found[file] = None
+            seen.add(file)
+            with contextlib.suppress(UsageError):  # nvcc says whether what is no text is needed
+                _collect(file, read_source(file), found, seen)
+                found[file] = None
 
 
 def with_includes(path: Path, source: str) -> str:

@@ -7,16 +7,32 @@ import contextlib
 import importlib.abc
 import importlib.machinery
 import itertools
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
+from experiments.check.subject import read_source
+
 _ROOTS = (".git", "pyproject.toml", "setup.py")  # of what a project's files import each other from
 _MOST_FOLDERS = 6  # above the file's that are searched for it
 
+_RELATIVE = re.compile(r"^\s*from\s+(\.+)", re.M)
+
 Execute = Callable[[Path, types.ModuleType], None]
+
+
+def readable(path: Path) -> list[Path]:
+    """Returns the folder that holds all that a file may import of its project: never a user's whole home."""
+    folder = path.resolve().parent
+    above = [folder, *folder.parents][:_MOST_FOLDERS]
+    inside = len(list(itertools.takewhile(lambda each: (each / "__init__.py").exists(), above)))
+    levels = max((len(dots) for dots in _RELATIVE.findall(read_source(path))), default=0)
+    roots = [count for count, each in enumerate(above) if any((each / name).exists() for name in _ROOTS)]
+    tops = [each for each in above[: max(inside, levels, *roots[:1]) + 1] if each not in (Path.home(), Path("/"))]
+    return tops[-1:] or [folder]
 
 
 class Project(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -44,7 +44,7 @@ def find_rung(path: Path, options: Options) -> RungKernel | None:
         rung = next((each for each in gemm_ref.STAGES.values() if each.id == path.stem), None)
         if rung is None:
             return None
-        kept = Options(math=options.math, like=options.like)
+        kept = Options(math=options.math, like=options.like, trust=options.trust)
         if options != kept:
             names = [f"--{name}" for name, value in vars(options).items() if value != getattr(kept, name)]
             raise UsageError(

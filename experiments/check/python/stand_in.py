@@ -14,6 +14,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -23,7 +24,7 @@ import triton
 from torch.overrides import TorchFunctionMode
 from triton.experimental.gluon.language.nvidia.hopper import tma
 
-from gemm_ref.build import CACHE, keep
+from gemm_ref.build import CACHE, digest, keep
 from triton_kernels import without_gpu
 
 MAX_ELEMENTS = 1 << 20  # of a tensor that has memory while a file is read
@@ -90,7 +91,7 @@ class StandIn:
                 stack.enter_context(mock.patch.object(torch, "set_default_device", _always(None)))
                 for old, new in renamed().items():
                     stack.enter_context(mock.patch.object(tma, old, getattr(tma, new)))
-                stack.enter_context(_command("nvidia-smi", self.model.name))
+                stack.enter_context(_command(self.model))
                 stack.enter_context(self._mode)
                 yield
         finally:
@@ -216,13 +217,20 @@ def _never(what: str):
     return refuse
 
 
+def provide_command(model: Model) -> Path:
+    """Returns a folder with the command `nvidia-smi`, which prints the model's name; kept in the cache."""
+    path = CACHE / "stand_in" / digest(model.name) / "nvidia-smi"
+    if not path.exists():
+        keep(path, f"#!/bin/sh\necho '{model.name}'\n".encode())
+        path.chmod(0o755)
+    return path.parent
+
+
 @contextlib.contextmanager
-def _command(name: str, output: str) -> Iterator[None]:
-    """Inside, a shell command with this output exists, unless the machine has one of its name."""
-    folder, path = CACHE / "stand_in", os.environ.get("PATH", "")
-    if not shutil.which(name):
-        keep(folder / name, f"#!/bin/sh\necho '{output}'\n".encode())
-        (folder / name).chmod(0o755)
-        path = os.pathsep.join(filter(None, (path, str(folder))))
+def _command(model: Model) -> Iterator[None]:
+    """Inside, the shell has that command, unless the machine has one of its name."""
+    path = os.environ.get("PATH", "")
+    if not shutil.which("nvidia-smi"):
+        path = os.pathsep.join(filter(None, (path, str(provide_command(model)))))
     with mock.patch.dict(os.environ, PATH=path):
         yield

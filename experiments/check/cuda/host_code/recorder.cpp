@@ -196,10 +196,10 @@ static List<char*> words_of(const char* text) {
 extern "C" char** checked_words(const char* text, const char* input) {
     List<char*> given = words_of(text), typed = words_of(input);
     given.append(nullptr);
-    FILE* read = tmpfile();
-    for (size_t index = 0; index < typed.count; ++index) fprintf(read, "%s\n", typed.items[index]);
-    rewind(read);
-    dup2(fileno(read), 0);
+    const int read = memfd_create("input", 0);
+    for (size_t index = 0; index < typed.count; ++index) dprintf(read, "%s\n", typed.items[index]);
+    lseek(read, 0, SEEK_SET);
+    dup2(read, 0);
     return given.items;
 }
 

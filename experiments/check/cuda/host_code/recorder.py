@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 import torch
 
+from experiments.check import cage
 from experiments.check.cuda import syntax
 from experiments.check.cuda.compile import Unit, compile_with_repairs
 from experiments.check.cuda.host_code import calls
@@ -106,6 +107,7 @@ class RecordedLaunch:
 class Program:
     """A compiled file whose host code can be run; `ptx` has every kernel that it launches."""
 
+    name: str  # of the file
     ptx: str
     path: Path
     sizes: str  # a line for each of the entries: its name and the bytes of its parameters
@@ -116,16 +118,27 @@ class Program:
 
     def run(self, call: int, m: int, n: int, k: int, alpha: float, beta: float, end: str) -> list[RecordedLaunch]:
         """Returns the kernel's launches by one call; end: the first of the flags of `recorder.cpp`."""
-        out = self.path.with_suffix(".out")
-        out.unlink(missing_ok=True)
+        scratch = self.path.parent.parent / "scratch"
+        scratch.mkdir(exist_ok=True)
         numbers = [str(number) for number in (call, m, n, k, alpha, beta)]
         flags = f"{end}{int(self.small_gpu)}{int(self.ignores_exit)}{self.multiprocessors}"
+        out = scratch / "out"
         command = [str(self.path), str(out), self.sizes, flags, *numbers]
-        try:
-            subprocess.run(command, capture_output=True, timeout=_SECONDS, cwd=self.path.parent, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return []
-        return _read(out.read_text(encoding="utf-8").split("\n"), self.entries) if out.exists() else []
+        own = _cage_of(self.name, scratch)
+        has_ended, written = own.call(cage.run_program, command, scratch, _SECONDS, out)
+        with own.checked():
+            return _read(written[0].decode().split("\n"), self.entries) if has_ended else []
+        raise AssertionError
+
+
+_cages: dict[Path, cage.Cage] = {}
+
+
+def _cage_of(name: str, scratch: Path) -> cage.Cage:
+    """Returns the cage in which the programs beside this folder run."""
+    if scratch not in _cages or not _cages[scratch].is_open:
+        _cages[scratch] = cage.Cage(name, scratch, [scratch.parent], has_data_limit=False)
+    return _cages[scratch]
 
 
 def build(unit: Unit, ways: Sequence[calls.HostCall], rewrite: Callable[[str], str] = str) -> tuple[Program, str]:
@@ -168,7 +181,7 @@ def build(unit: Unit, ways: Sequence[calls.HostCall], rewrite: Callable[[str], s
     sizes = "".join(f"{name} {numbers}{other}\n" for name, numbers, other in rows)
     program = folder / "checked"
     _link(made, program)
-    return Program(text, program, sizes, wanted), output
+    return Program(unit.path.name, text, program, sizes, wanted), output
 
 
 def _link(made: Path, program: Path) -> None:

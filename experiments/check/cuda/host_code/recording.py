@@ -299,12 +299,29 @@ def candidate_files(path: Path, kernel: str) -> Iterator[Path]:
     yield path
 
 
-def neighbours(path: Path) -> Iterator[Path]:
-    """The CUDA files of a project beside the one at `path`."""
+def neighbours(path: Path) -> list[Path]:
+    """The CUDA files of a project beside the one at `path`, those that are text."""
+    return _neighbours(path)[0]
+
+
+def unreadable_neighbours(path: Path) -> list[Path]:
+    """Those that are no text or may not be read, such as the `._x.cu` that macOS leaves beside `x.cu`."""
+    return _neighbours(path)[1]
+
+
+@functools.lru_cache(maxsize=64)
+def _neighbours(path: Path) -> tuple[list[Path], list[Path]]:
+    readable: list[Path] = []
+    unreadable: list[Path] = []
     for folder in headers.project(path):
         for file in sorted(itertools.chain.from_iterable(folder.glob(pattern) for pattern in _NEIGHBOURS)):
-            if file.is_file() and file.stat().st_size < _MAX_BYTES and file.resolve() != path.resolve():
-                yield file
+            try:
+                if file.is_file() and file.stat().st_size < _MAX_BYTES and file.resolve() != path.resolve():
+                    read_source(file)
+                    readable.append(file)
+            except (UsageError, OSError):
+                unreadable.append(file)
+    return readable, unreadable
 
 
 @functools.cache  # for every launch that is read
