@@ -153,21 +153,19 @@ def _kernels_alone(
             continue
         names = list(inspect.signature(plain(value)).parameters)
         roles = _roles(names)
-        if _vector(key, list(roles), names, roles):
-            reasons[key] = (
-                f"{key} multiplies a matrix and a vector, A (M, K) times x (K): write a function mv(A, x) for it"
-            )
-        elif set(MATRICES) <= set(roles.values()):
-            passed = [each for _, each in source.calls(key, names, module)]
-            sizes = ([ast.unparse(each[size]) for size in SIZES if size in each] for each in passed)
-            square = any(each.count(each[0]) == len(SIZES) and each[0].isidentifier() for each in sizes if each)
-            try:
-                _require_matrices(key, roles, passed, module)
+        passed = [each for _, each in source.calls(key, names, module)]
+        sizes = ([ast.unparse(each[size]) for size in SIZES if size in each] for each in passed)
+        square = any(each.count(each[0]) == len(SIZES) and each[0].isidentifier() for each in sizes if each)
+        try:
+            _require_matrices(key, roles, passed, module)
+            if _vector(key, list(roles), names, roles):
+                raise UsageError(f"{key} multiplies A (M, K) and a vector x (K): write a function mv(A, x) for it")
+            if set(MATRICES) <= set(roles.values()):
                 function, by_columns = (direct.launch_of(key, module, roles, order) for order in (False, True))
                 arguments = tuple(_arguments(key, function, module, specified, names))
                 found[key] = Launcher(key, function, arguments, True, square, not passed, by_columns)
-            except UsageError as error:
-                reasons[key] = str(error)
+        except UsageError as error:
+            reasons[key] = str(error)
     return found
 
 
