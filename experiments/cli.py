@@ -332,7 +332,7 @@ def report(
 
     from experiments import processes
     from experiments.explore import page
-    from experiments.explore.times import gather_times, is_default
+    from experiments.explore.times import by_key, gather_times, is_default
     from experiments.explore.traces import TraceSet, gather_traces
     from experiments.explore.traces.collection import first_modes
     from experiments.progress import Bars
@@ -347,8 +347,7 @@ def report(
         nonlocal traced
         traced, times = gather_traces(bars=bars), gather_times(first_modes(), bars)
         if traced.traces:
-            of_kernels = {page.key_of(of.stage.id, of.dialect, of.variant): time for of, time in times.items()}
-            write_whole(target.with_name(EXPLORER), page.render(traced.traces, target.name, of_kernels))
+            write_whole(target.with_name(EXPLORER), page.render(traced.traces, target.name, by_key(times)))
         defaults = {(of.stage.id, of.dialect): time for of, time in times.items() if is_default(of)}
         return {trace.stage for trace in traced.traces}, defaults
 

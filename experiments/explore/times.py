@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from experiments import processes
 from experiments.bench import predictions
@@ -17,12 +17,12 @@ from gemm_ref import Implementation, clock, implementations
 def gather_times(items: Sequence[Implementation], bars: Bars) -> dict[Implementation, TimedFile]:
     """Returns what is predicted of kernels at the size of the tables, on the first card of `clock`.
 
-    What an earlier run has predicted is read; of the others only the default variants that the tour goes to are
-    predicted, in seconds. A kernel without a prediction, or of which the clock refuses one, is left out.
+    What an earlier run has predicted is read; of the others only the kernels that the tour goes to are predicted, in
+    seconds. A kernel without a prediction, or of which the clock refuses one, is left out.
     """
     found = {item: kept for item in items if (kept := predictions.read(item, *predictions.at_tables(item)))}
     toured = {kernel for kernel, *_ in TOUR}
-    missing = [item for item in items if item not in found and _key(item) in toured and is_default(item)]
+    missing = [item for item in items if item not in found and _key(item) in toured]
     if missing:
         bars.begin("predicting", len(missing))
         with processes.pool() as pool:
@@ -35,6 +35,11 @@ def gather_times(items: Sequence[Implementation], bars: Bars) -> dict[Implementa
 def is_default(item: Implementation) -> bool:
     """Whether a kernel is what its rung takes by default in its dialect."""
     return frames.is_default(item.stage.id, item.variant, item.dialect)
+
+
+def by_key(times: Mapping[Implementation, TimedFile]) -> dict[str, TimedFile]:
+    """The times of kernels by their names in the explorer."""
+    return {_key(item): time for item, time in times.items()}
 
 
 def _key(item: Implementation) -> str:

@@ -6,12 +6,16 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
+from rich.console import Console
 
 from experiments.check import page as checked
 from experiments.check.command import check
 from experiments.check.subject import Options
 from experiments.explore.page import render
+from experiments.explore.times import by_key, gather_times
 from experiments.explore.traces import gather_traces
+from experiments.explore.traces.collection import first_modes
+from experiments.progress import Bars
 from experiments.selection import make_request
 from tests.experiments.publish import browser
 
@@ -28,7 +32,8 @@ def take() -> None:
     """Open the explorer at the tour's stops, and the page of a checked kernel, and write what is in view."""
     with tempfile.TemporaryDirectory() as folder, browser.browser(Path(folder)) as page:
         path = Path(folder) / "explorer.html"
-        path.write_text(render(gather_traces().traces), encoding="utf-8")
+        times = by_key(gather_times(first_modes(), Bars(Console(quiet=True))))
+        path.write_text(render(gather_traces().traces, times=times), encoding="utf-8")
         page.open(path, *SIZE)
         for name, kernel in STILLS.items():
             page.run(f"openPlace(document.querySelector('.tour a[href^=\"#{kernel}-\"]').hash)")
