@@ -233,7 +233,7 @@ class KernelFile:
         return tuple(found)
 
     def _sizes(
-        self, roles: Sequence[str], template: launch.Template, names: Mapping[str, int]
+        self, roles: Sequence[str], template: launch.Template, names: dict[str, int]
     ) -> tuple[set[str], dict[str, int], bool, list[Message]]:
         """Returns (the sizes that the kernel receives, those that the source fixes, whether one is for all, notes)."""
         words = set(re.findall(r"\w+", " ".join((*roles, *(text for _, text in template)))))
@@ -241,6 +241,14 @@ class KernelFile:
         missing = [axis for axis in parameters.SIZES if axis not in passed]
         of_source = parameters.size_constants(missing, names)
         fixed = {axis.lower(): names[name] for axis, name in of_source.items()}
+        if (
+            "n" in fixed
+            and "k" not in fixed
+            and "K" in missing
+            and parameters.takes_vector(self.signature.parameters, roles)
+        ):
+            fixed = {**fixed, "k": fixed["n"], "n": 1}
+            names |= {"K": fixed["k"], "N": 1}  # what the launch is made of, as well
         if not passed and len(fixed) == 1:  # one constant for all
             fixed = {axis.lower(): next(iter(fixed.values())) for axis in parameters.SIZES}
         recorded = self.host_code.recording

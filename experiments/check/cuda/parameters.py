@@ -101,7 +101,7 @@ def roles_by_name(parameters: Sequence[Parameter]) -> list[str]:
         found[numbers[0]] = found[numbers[0]] or "N" * is_square_size(parameters[numbers[0]].name)
     if len(numbers) == 2 and is_square_size(parameters[numbers[0]].name) and _ROW.match(parameters[numbers[1]].name):
         found[numbers[0]] = found[numbers[1]] = "N"  # the side of square matrices, and the length of their rows
-    if any(role == "B" and _VECTOR_NAME.match(p.name) for p, role in zip(parameters, found, strict=True)):
+    if takes_vector(parameters, found):
         for index in numbers:
             side = re.match(r"(?:n|num)?_?(?:(rows?|height)|cols?|columns?|width)_?$", parameters[index].name, re.I)
             role = "M" if side and side[1] else "K"
@@ -112,6 +112,11 @@ def roles_by_name(parameters: Sequence[Parameter]) -> list[str]:
         for index, size in zip(left, sizes, strict=True):  # the usual order; others are tried
             found[index] = size
     return found
+
+
+def takes_vector(parameters: Sequence[Parameter], roles: Sequence[str]) -> bool:
+    """Whether B is a vector by its name, so that the columns of A, N or not, are what is summed over."""
+    return any(role == "B" and _VECTOR_NAME.match(p.name) for p, role in zip(parameters, roles, strict=True))
 
 
 def size_constants(axes: Collection[str], constants: Mapping[str, int]) -> dict[str, str]:
