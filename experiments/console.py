@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from experiments.records.request import CONTROL
+
 FAILED = 1
 
 out = Console()
@@ -17,8 +19,8 @@ err = Console(stderr=True)
 
 
 def tell(text: str, console: Console, style: str = "") -> None:
-    """Print as it is: no markup, no colours for paths and numbers, and lines as long as they are."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    """Print as it is: no markup, no colours for paths and numbers, long lines, and no commands to the terminal."""
+    console.print(text.translate(CONTROL), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def format_choices(names: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from experiments.check.faults import Fault, without_instruction
 from experiments.check.report import Outcome, Predicted, Report, Word
+from experiments.records.request import CONTROL
 
 STYLES = {Word.SOUND: "green", Word.PARTIAL: "yellow", Word.FAULTY: "red", Word.REFUSED: "yellow"}
 MARKS = {
@@ -19,16 +20,13 @@ MARKS = {
     Outcome.REFUSED: ("refused", "yellow"),
 }
 
-# Control characters, by which a source could command the terminal.
-_CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
-
 
 def show(report: Report, out: Console) -> None:
     """Prints everything that was found, the verdict first."""
 
     def say(*parts: str | tuple[str, str]) -> None:
         text = Text.assemble(*parts)
-        text.plain = text.plain.translate(_CONTROL)  # one character for one, so styles stay where they are
+        text.plain = text.plain.translate(CONTROL)  # one character for one, so styles stay where they are
         out.print(text, soft_wrap=True)
 
     def say_list(title: str, texts: Iterable[object]) -> None:

@@ -14,6 +14,10 @@ DEFAULT, FULL = "default", "full"
 PRESETS = (DEFAULT, FULL)  # how much is measured where the command does not say: minutes, or all that is published
 
 
+# Control characters, by which a source that is quoted could command the terminal, for `str.translate`.
+CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
+
+
 class UsageError(ValueError):
     """The command cannot be executed as given; the message says what would be right."""
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +33,7 @@ from triton_kernels import without_gpu
 from triton_kernels.reference_gpu import Started
 
 WITHOUT_TMA = (8, 9)  # the last of a GPU on which Triton makes ordinary accesses of a kernel's own descriptors
+_MAX_LAUNCHES, _MAX_BLOCKS = 1 << 10, 1 << 24  # in a call, and in a launch: far more than the sizes of a check take
 _FAILURES: dict[str, type[Exception]] = {each.__name__: each for each in (ValueError, TypeError)}
 
 
@@ -90,11 +93,14 @@ class CagedCall:
         Raises UsageError for an error of the function, and the first error of a launch.
         """
         failed: list[Exception] = []
+        counted = itertools.count(1)
 
         def answer(data: Any, blobs: list[bytes]) -> tuple[str, object]:
             with self.cage.checked():
                 kernel, launch, values, names, storages = self._read_launch(data, blobs)
             try:
+                if next(counted) > _MAX_LAUNCHES or math.prod(launch.grid) > _MAX_BLOCKS:
+                    raise ValueError(f"it launches more than {_MAX_LAUNCHES} kernels, or {_MAX_BLOCKS} blocks at once")
                 loaded = replace(ptx.load(kernel), cubin=functools.cache(lambda: self._assemble(data["kernel"])))
                 ptx.run(loaded, launch, values, names=names)
             except ptx.PtxError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.check import cage
+from experiments.check import cage, confine
 from experiments.check.cuda.host_code import recorder
 from experiments.records.request import UsageError
 from tests.experiments.check.helpers import MULTIPLY, check_file
@@ -115,7 +115,10 @@ def test_no_connection_and_no_secret(confined, attack, tmp_path, monkeypatch):
     assert "PermissionError" in attack(f"open({str(tmp_path / 'private')!r}).read()")
 
 
-def test_children_are_limited_and_end_with_the_check(confined, attack, monkeypatch):
+@pytest.mark.parametrize("namespaces", [True, False])
+def test_children_are_limited_and_end_with_the_check(confined, attack, monkeypatch, namespaces):
+    if not namespaces:
+        monkeypatch.setattr(confine, "enter_namespaces", lambda: False)
     assert "none" in attack(f"[subprocess.Popen(['sleep', {SLEEP!r}], start_new_session=True) for _ in range(5)]")
     assert wait_until(lambda: not sleepers())
     monkeypatch.setattr(cage, "MAX_PROCESSES", 8)
@@ -136,6 +139,16 @@ def test_children_end_with_the_checker(confined, tmp_path):
         os.kill(checker, signal.SIGKILL)
         os.waitpid(checker, 0)
     assert wait_until(lambda: not sleepers())
+
+
+def test_code_that_cannot_be_confined_runs_if_it_is_trusted(confined, tmp_path, monkeypatch):
+    monkeypatch.setattr(confine, "_restrict_files", lambda *_: False)
+    monkeypatch.setattr(cage.policy, "trusted", False)
+    with cage.session(), pytest.raises(cage.Refused, match="no Landlock, so it could write to any file; pass --trust"):
+        cage.Cage("x", tmp_path)
+    with cage.session(trusted=True) as missing:
+        assert cage.Cage("x", tmp_path).missing == ["Landlock"] and missing == {"Landlock"}
+    assert not cage.policy.trusted
 
 
 def test_time_and_memory_are_limited(confined, attack, monkeypatch):
@@ -250,6 +263,8 @@ def test_names_break_no_line_and_no_page(invoke, tmp_path):
     with_newline.write_text("")
     result = invoke("check", with_newline)
     assert result.exit_code == 2 and "\nsound" not in result.output
+    (tmp_path / "x.cu").write_text("__global__ void multiply(\x1b[2Jsound")
+    assert "\x1b" not in invoke("check", tmp_path / "x.cu").output
     page, name = tmp_path / "page.html", "'\"><img src=x onerror=alert(1)>.py"
     (tmp_path / name).write_text("'</pre><script>alert(2)</script>'")
     assert invoke("check", tmp_path / name, "--html", page).exit_code == 2
