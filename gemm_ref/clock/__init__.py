@@ -36,7 +36,7 @@ __all__ = [
     "read", "zeros",
 ]  # fmt: skip
 
-INTERVAL = 0.17  # of predicted times, about nine in ten are this near to measured ones (docs/clock.md)
+INTERVAL = 0.22  # of predicted times, about nine in ten are this near to measured ones (docs/clock.md)
 _SAMPLE_K = 1024  # of the problem whose blocks are run
 _ALIGNED = 256  # bytes that the addresses of cudaMalloc are multiples of
 
