@@ -171,13 +171,13 @@ def _operands(problem: Problem, shifted: str) -> tuple[torch.Tensor, torch.Tenso
     return a, b
 
 
-def _choose(choose: Callable[..., choice.Candidate], stage: Rung, dialect: str, *about) -> choice.Candidate:
+def _choose(choose: Callable[..., choice.Candidate], stage: Rung, dialect: str, *about, **more) -> choice.Candidate:
     """A tile, and so few blocks to which the tiles are dealt that each has several, and a share of one or two.
 
     A strip is never shared. The tile is what `choose` says, or on tensor cores the first, which the sizes are for.
     """
     if stage.id not in TENSOR_CORES:
-        chosen = choose(stage, dialect, *about)
+        chosen = choose(stage, dialect, *about, **more)
         return chosen if stage.tiles[dialect][chosen.tile].SPLIT_WARPS else replace(chosen, blocks=BLOCKS)
     tile, config = next(iter(stage.tiles[dialect].items()))
     return choice.Candidate(tile, 3 * config.CLUSTER_M)
