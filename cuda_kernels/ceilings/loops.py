@@ -16,7 +16,7 @@ from gemm_ref.build import BuildError
 from gemm_ref.sass import listing, patch, tools
 from gemm_ref.sass.control import COUNTERS
 from gemm_ref.sass.listing import SassKernel
-from gemm_ref.sass.sections import code_places
+from gemm_ref.sass.sections import INSTRUCTION_BYTES, code_places
 from gemm_ref.toolchain import assemble
 
 WARP = 32
@@ -123,6 +123,6 @@ def compile_loops(loops: Sequence[Loop], capability: tuple[int, int]) -> list[Co
                 wrong[name] = BuildError(f"the loop has {len(places)} {opcode}, not {loop.unroll}: {loop.body}")
         if loop.waits_for_operands:
             begin, length = code_places(cubin)[name]
-            at = [begin + patch.SIZE * place for place in sum(found.values(), [])]
-            cubin = patch.with_operand_waits(cubin, range(begin, begin + length, patch.SIZE), at, COUNTERS - 1)
+            at = [begin + INSTRUCTION_BYTES * place for place in sum(found.values(), [])]
+            cubin = patch.with_operand_waits(cubin, range(begin, begin + length, INSTRUCTION_BYTES), at, COUNTERS - 1)
     return [wrong.get(name) or Compiled(cubin, name) for name in names]

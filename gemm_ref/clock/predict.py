@@ -28,6 +28,7 @@ from gemm_ref.sass import tools
 from gemm_ref.sass.listing import SassKernel, parse
 from gemm_ref.sass.occupancy import ARCHITECTURES, Occupancy, occupancy, requested_bytes
 from gemm_ref.sass.schedule import controlled
+from gemm_ref.sass.sections import INSTRUCTION_BYTES
 
 # Resources and reasons, for readers.
 NAMES = MappingProxyType(
@@ -49,7 +50,6 @@ NAMES = MappingProxyType(
         machine.PIPE: "waiting for a busy pipe",
     }
 )
-INSTRUCTION_BYTES = 16
 ARCHITECTURE = "sm_90a"  # of all GPUs in the table
 MIN_SHARE = 0.005  # of the time; less would read 0%
 SATURATED = 0.7  # share of the time from which on a busy resource is what holds a kernel back

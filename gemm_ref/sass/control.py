@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemm_ref.sass.sections import code_places
+from gemm_ref.sass.sections import INSTRUCTION_BYTES, code_places
 
 COUNTERS = 6  # of a warp
-_SIZE, _FIRST = 16, 105
+_FIRST = 105
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ def controls(cubin: bytes, kernel: str) -> list[ControlCode]:
     Raises ValueError for bytes that are no cubin, KeyError for a kernel that is not in it.
     """
     begin, length = code_places(cubin)[kernel]
-    return [_control(cubin[place : place + _SIZE]) for place in range(begin, begin + length, _SIZE)]
+    places = range(begin, begin + length, INSTRUCTION_BYTES)
+    return [_control(cubin[place : place + INSTRUCTION_BYTES]) for place in places]
 
 
 def _control(instruction: bytes) -> ControlCode:

@@ -14,9 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from gemm_ref.sass.sections import code_places
+from gemm_ref.sass.sections import INSTRUCTION_BYTES, code_places
 
-SIZE = 16  # bytes of an instruction
 ARCHITECTURES = ((8, 0), (9, 0))  # the first and the last whose fields are as here
 RZ = 255  # reads as zero, and is no register
 # name -> the operations that stand for it; ptxas takes turns where there are several
@@ -72,9 +71,9 @@ def find_run(cubin: bytes, kernel: str, name: str, count: int) -> list[int]:
         raise ValueError(f"the cubin has no kernel {kernel}: it has {', '.join(places) or 'none'}")
     begin, length = places[kernel]
     runs: list[list[int]] = [[]]
-    for place in range(begin, begin + length, SIZE):
+    for place in range(begin, begin + length, INSTRUCTION_BYTES):
         if _number(cubin, place) & 0xFFF in OPERATIONS[name]:
-            if runs[-1] and place - runs[-1][-1] > (1 + _APART) * SIZE:
+            if runs[-1] and place - runs[-1][-1] > (1 + _APART) * INSTRUCTION_BYTES:
                 runs.append([])
             runs[-1].append(place)
     longest = max(runs, key=len)
@@ -89,7 +88,7 @@ def find_run(cubin: bytes, kernel: str, name: str, count: int) -> list[int]:
 def offsets(cubin: bytes, kernel: str, name: str) -> set[tuple[int, int]]:
     """The register that each LDG or STG of a kernel loads or stores, and how many bytes from its address."""
     begin, length = code_places(cubin)[kernel]
-    numbers = (_number(cubin, place) for place in range(begin, begin + length, SIZE))
+    numbers = (_number(cubin, place) for place in range(begin, begin + length, INSTRUCTION_BYTES))
     bit = _REGISTERS["d" if name == "LDG" else "b"]
     return {(n >> bit & 0xFF, n >> _OFFSET & 0xFFFFFF) for n in numbers if n & 0xFFF in OPERATIONS[name]}
 
@@ -114,7 +113,7 @@ def patched(cubin: bytes, places: Sequence[int], operands: Iterable[Operands], *
         number = _put(number, _STALL, 4, stall)
         number = _put(number, _STAY, 1, 1)  # without it b and c cannot be kept both
         number = _put(number, _REUSE, 3, sum(1 << "abc".index(name) for name in its.reuse))
-        new[place : place + SIZE] = number.to_bytes(SIZE, "little")
+        new[place : place + INSTRUCTION_BYTES] = number.to_bytes(INSTRUCTION_BYTES, "little")
     return bytes(new)
 
 
@@ -134,7 +133,7 @@ def with_operand_waits(cubin: bytes, code: range, places: Sequence[int], counter
                 number = _put(_put(number, _REGISTERS["d"], 8, RZ), _RESULT, 3, _NO_COUNTER)
         if place in places or number >> _WAITS & 63:
             number |= 1 << _WAITS + counter
-        new[place : place + SIZE] = number.to_bytes(SIZE, "little")
+        new[place : place + INSTRUCTION_BYTES] = number.to_bytes(INSTRUCTION_BYTES, "little")
     return bytes(new)
 
 
@@ -143,4 +142,4 @@ def _put(number: int, bit: int, width: int, value: int) -> int:
 
 
 def _number(cubin: bytes, place: int) -> int:
-    return int.from_bytes(cubin[place : place + SIZE], "little")
+    return int.from_bytes(cubin[place : place + INSTRUCTION_BYTES], "little")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 
+INSTRUCTION_BYTES = 16
 _ELF64 = b"\x7fELF\x02\x01"  # little-endian
 _ENTRY = struct.Struct("<IIQQQQ")  # of a section, from its beginning: name, type, flags, address, place, bytes
 _CODE = b".text."

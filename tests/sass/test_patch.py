@@ -12,8 +12,8 @@ from cuda_kernels.ceilings import patched
 from cuda_kernels.ceilings.patched import KERNEL, UNROLL
 from gemm_ref.sass import patch, tools
 from gemm_ref.sass.listing import parse
-from gemm_ref.sass.patch import RZ, SIZE, TWO, Operands
-from gemm_ref.sass.sections import code_places
+from gemm_ref.sass.patch import RZ, TWO, Operands
+from gemm_ref.sass.sections import INSTRUCTION_BYTES, code_places
 
 ARCHITECTURES = [(8, 0), (9, 0)]
 
@@ -34,7 +34,7 @@ def test_the_disassembler_reads_the_registers_that_were_asked_for(name, capabili
     assert [patch.read(cubin, place) for place in code.places] == asked
     (kernel,) = parse(tools.disassemble(cubin))
     begin, _ = code_places(cubin)[KERNEL]
-    said = [kernel.code[(place - begin) // SIZE] for place in code.places]
+    said = [kernel.code[(place - begin) // INSTRUCTION_BYTES] for place in code.places]
     assert {instruction.name for instruction in said} == {name}
     assert [instruction.operands.split(", 0x")[0] for instruction in said] == [its.text(name) for its in asked]
 
@@ -83,7 +83,7 @@ def test_values_that_move_are_refused():
     """An LDG whose register no STG stores from the same place: the loop's registers are then not what they seem."""
     code = patched.compiled("FFMA", (9, 0))
     begin, length = code_places(code.cubin)[KERNEL]
-    places = range(begin, begin + length, SIZE)
+    places = range(begin, begin + length, INSTRUCTION_BYTES)
     first = next(p for p in places if int.from_bytes(code.cubin[p : p + 2], "little") & 0xFFF == 0x981)
     moved = bytearray(code.cubin)
     moved[first + 2] ^= 1  # its register
