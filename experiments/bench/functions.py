@@ -27,7 +27,6 @@ from experiments.progress import Bars
 from experiments.records import stats
 from experiments.records.rows import COLD, FAIL, MODES, PASS, Row
 from gemm_ref import WrongResult
-from gemm_ref.launch import cdiv
 
 Function = Callable[..., Any]  # of the inputs: returns a tensor, or several in a tuple or list
 
@@ -81,9 +80,11 @@ def compare_functions(
     if mode not in MODES:
         raise ValueError(f"unknown timing mode {mode!r}: there are {', '.join(MODES)}")
     on_gpu = device.type == "cuda"
-    first = _CallSets(inputs, timers.cache_bytes(mode) if on_gpu else 0)
-    compared = _Call("function", function, baseline, first, rtol, atol)
-    entries = [compared, *(_Call(name, baseline, baseline, first, rtol, atol) for name in ("baseline", "control"))]
+    set_bytes = sum(x.nbytes for x in inputs if isinstance(x, torch.Tensor))
+    count = timers.count_sets(set_bytes, timers.cache_bytes(mode) if on_gpu else 0)
+    sets = timers.Turns([_copy(inputs) for _ in range(count)])
+    compared = _Call("function", function, baseline, sets, rtol, atol)
+    entries = [compared, *(_Call(name, baseline, baseline, sets, rtol, atol) for name in ("baseline", "control"))]
     if on_gpu:
         make_timer = functools.partial(timers.make_timer, mode)
         protocol = TimingProtocol(make_timer, plan or RoundPlan(total_s=10.0), settle_clock)
@@ -121,21 +122,6 @@ def _device_of(inputs: Sequence[Any]) -> torch.device:
     return device
 
 
-class _CallSets:
-    """Copies of the inputs that take turns, as `timers.Rotation` has for the operands of a product."""
-
-    def __init__(self, inputs: Sequence[Any], cache_bytes: int) -> None:
-        set_bytes = sum(x.nbytes for x in inputs if isinstance(x, torch.Tensor))
-        count = max(2, cdiv(cache_bytes, max(1, set_bytes))) if cache_bytes else 1
-        self._sets = [_copy(inputs) for _ in range(count)]
-        self._next = 0
-
-    def take(self) -> tuple[Any, ...]:
-        """The next inputs."""
-        self._next = (self._next + 1) % len(self._sets)
-        return self._sets[self._next]
-
-
 def _copy(inputs: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(x.detach().clone() if isinstance(x, torch.Tensor) else x for x in inputs)
 
@@ -144,7 +130,13 @@ class _Call(Entry):
     """A function with its inputs, checked against the baseline."""
 
     def __init__(
-        self, name: str, function: Function, baseline: Function, sets: _CallSets, rtol: float | None, atol: float | None
+        self,
+        name: str,
+        function: Function,
+        baseline: Function,
+        sets: timers.Turns,
+        rtol: float | None,
+        atol: float | None,
     ) -> None:
         self._name, self._function, self._baseline, self._sets = name, function, baseline, sets
         self._tolerances = {"rtol": rtol, "atol": atol}

@@ -16,7 +16,8 @@ The other four are taken as one finds them in benchmarks, mistakes included: the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from experiments.records.rows import COLD, DO_BENCH, EVENTS, GRAPH, HOST, MODES,
 from gemm_ref.launch import cdiv
 
 Work = Callable[[], object]  # one call of what is timed, with its operands bound
+AnySet = TypeVar("AnySet")
 Timer = Callable[[Work], float]  # runs it once and returns microseconds
 
 # The threads of a BLAS go on spinning after a call (OpenBLAS for 2^26 cycles) and would take the cores of the next.
@@ -74,7 +76,28 @@ def back_to_back(work: Work, seconds: float, pause_s: float = 0.0) -> float:
     return elapsed_us(work, calls) / calls
 
 
-class Rotation:
+class Turns(Generic[AnySet]):
+    """Sets of what a call is given, which take turns."""
+
+    def __init__(self, sets: Sequence[AnySet]) -> None:
+        self._sets = sets
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def take(self) -> AnySet:
+        """The next set."""
+        self._next = (self._next + 1) % len(self._sets)
+        return self._sets[self._next]
+
+
+def count_sets(set_bytes: int, cache_bytes: int) -> int:
+    """How many sets of so many bytes add up to `cache_bytes`, and at least two; one for `cache_bytes` 0."""
+    return max(2, cdiv(cache_bytes, max(1, set_bytes))) if cache_bytes else 1
+
+
+class Rotation(Turns[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):
     """Sets of operands with the same values that take turns, so that none is in the L2 cache when its turn comes.
 
     a (M, K) and b (K, N) are copied to `device` until the sets add up to `cache_bytes`, and at least twice; each set
@@ -91,20 +114,11 @@ class Rotation:
     ) -> None:
         shape, dtype = (a.shape[0], b.shape[1]), out_dtype or a.dtype
         set_bytes = a.nbytes + b.nbytes + shape[0] * shape[1] * dtype.itemsize
-        count = max(2, cdiv(cache_bytes, set_bytes)) if cache_bytes else 1
+        count = count_sets(set_bytes, cache_bytes)
         a, b = a.to(device), b.to(device)
         # Separate tensors, since a slice of a large one would start at an address that is no multiple of 16 bytes.
         pairs = [(a, b), *((a.clone(), b.clone()) for _ in range(count - 1))]
-        self._sets = [(*pair, torch.empty(shape, dtype=dtype, device=device)) for pair in pairs]
-        self._next = 0
-
-    def __len__(self) -> int:
-        return len(self._sets)
-
-    def take(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The next (a, b, c)."""
-        self._next = (self._next + 1) % len(self._sets)
-        return self._sets[self._next]
+        super().__init__([(*pair, torch.empty(shape, dtype=dtype, device=device)) for pair in pairs])
 
 
 def cache_bytes(mode: str) -> int:
