@@ -34,10 +34,10 @@ def block(name: str, published: Path) -> str:
                 cells.append(format_change(row.iloc[0]["over_plain"]))
         lines.append([math, f"{m} × {n} × {k}{controls.mark(math=math, m=m, n=n, k=k)}", form, *cells])
     dialects = [dialect.title for dialect in DIALECTS.values()]
-    head = ["mode", "M × N × K", "what is asked for", *dialects, "cuBLASLt", "in turn"]
+    head = ["mode", "M × N × K", "epilogue", *dialects, "cuBLASLt", "separate kernels"]
     said = (
         "Plain products in microseconds, and what more takes over the same contender's plain product in the same "
-        "rounds; in turn: cuBLAS's product, then kernels of torch."
+        "rounds; separate kernels: cuBLAS's product, then kernels of torch."
     )
     caption = frames.with_modes(store.caption(frame, published), frames.maths_of(frame))
     table = Table.of(head, lines, 3).to_markdown()
