@@ -34,7 +34,7 @@ TILE_SPRING = 0.4  # the error of one row that weighs as much as a tile's cost t
 SHARED_SPRING = 0.02  # the same for costs that tiles share
 SIZES = [len(fields(kind)) for kind in (SplitCosts, Cache, Costs)]
 START = "start_ns"
-FACTS = ("l2_bytes",)  # known of a GPU, and not fitted
+FACTS = ("l2_bytes", "peak_bytes_per_ns", "sm_mhz")  # known of a GPU, and not fitted
 DEVICE_COSTS = [field.name for field in fields(Device) if field.name not in (*FACTS, "rungs")]
 
 
@@ -75,7 +75,7 @@ def fit(folder: Path, path: Path = TABLE) -> Fit:
     run = store.runs_of(frame, folder)[-1]
     name, sms = run["device"], run["gpu"]["multiprocessors"]
     start = costs.load_devices().get(name) or replace(
-        costs.borrow_costs(costs.find_device()), l2_bytes=run["gpu"]["l2_bytes"]
+        costs.borrow_costs(costs.find_device(name)), l2_bytes=run["gpu"]["l2_bytes"]
     )
     device = fit_device(rows, start, sms)
     write_whole(path, format_table({**costs.load_devices(), name: device}))

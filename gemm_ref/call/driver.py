@@ -33,3 +33,14 @@ def bind_context() -> None:
     if not context.value:
         call("cuDevicePrimaryCtxRetain", ctypes.byref(context), torch.cuda.current_device())
         call("cuCtxSetCurrent", context)
+
+
+def device_attributes(index: int, *attributes: int) -> list[int]:
+    """Values of these numbers of CUdevice_attribute for a GPU, by its index. Raises RuntimeError as `call` does."""
+    torch.cuda.init()
+    device, value, found = ctypes.c_int(), ctypes.c_int(), []
+    call("cuDeviceGet", ctypes.byref(device), index)
+    for attribute in attributes:
+        call("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
+        found.append(value.value)
+    return found

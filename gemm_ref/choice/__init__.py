@@ -2,7 +2,8 @@
 
 A model of time, not a search: `work` counts what a candidate asks of the GPU, and `costs` says what that costs. Costs
 were measured once per kind of GPU (`costs.toml`; `python -m experiments fit` makes the table of another); a GPU that is
-not in it has those of the first. `experiments run choice` measures the loss against trying every candidate.
+not in it has those of the first, scaled by what its driver states. `experiments run choice` measures the loss against
+trying every candidate.
 """
 
 from __future__ import annotations

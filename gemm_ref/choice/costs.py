@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
 from gemm_ref.choice.work import Wave, Work, evicted_share, smooth_max
+from gemm_ref.launch import REFERENCE_SMS
+from gemm_ref.registry import STAGES
 from gemm_ref.tiles import EMULATED
 
 WAVE_SHARPNESS = 4  # of `smooth_max` within a wave
@@ -19,6 +21,12 @@ _SAME_SLICES = {"s20_emulated": ("s19_any_shape", EMULATED)}
 # Rung, dialect and compute type with their own costs, because the kernel reads its operands otherwise: in CUDA's tf32 a
 # B that is stored by rows goes through registers.
 _OWN_COSTS = {("s19_any_shape", "cuda", "tf32")}
+# CUdevice_attribute of multiprocessors, their clock and that of device memory in kHz, the width of its bus in bits, and
+# bytes of the L2 cache.
+_ATTRIBUTES = (16, 13, 36, 37, 38)
+# Fused multiply-adds per clock of a multiprocessor, with fewer by compute capability: CUDA C++ Programming Guide,
+# 'Throughput of Native Arithmetic Instructions'.
+FP32_LANES, FEW_FP32_LANES = 128, {(7, 0): 64, (7, 5): 64, (8, 0): 64}
 TABLE = Path(__file__).with_name("costs.toml")
 
 
@@ -72,7 +80,10 @@ class Device:
     start_ns: float  # an empty kernel
     copy_ns: float  # a copy of B in front of the kernel, without its bytes
     bytes_per_ns: float  # of device memory
-    l2_bytes: float  # the size of the L2 cache: a fact, not fitted
+    # Facts, not fitted: the size of the L2 cache, and what the driver states of device memory and of multiprocessors.
+    l2_bytes: float
+    peak_bytes_per_ns: float
+    sm_mhz: float
     rungs: Mapping[str, Mapping[str, Family]] = field(default_factory=dict)  # by rung and `family_name`
 
     def family(self, stage: str, dialect: str, math: str) -> Family:
@@ -135,9 +146,75 @@ def borrow_costs(gpu: Device) -> Device:
 
 
 def find_device(name: str = "") -> Device:
-    """The kind of GPU called `name`, or else the first that was measured."""
+    """The kind of GPU called `name`, as torch names it; without a name the first in the table.
+
+    A GPU that is not in the table has the first one's costs, scaled by what is known of it (`read_facts`), if anything.
+    """
     devices = load_devices()
-    return devices.get(name) or next(iter(devices.values()))
+    first = next(iter(devices.values()))
+    facts = None if not name or name in devices else read_facts(name)
+    return scale_costs(first, facts) if facts else devices.get(name, first)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What costs are scaled by from one kind of GPU to another."""
+
+    peak_bytes_per_ns: float  # of device memory
+    sm_mhz: float  # the highest clock of a multiprocessor
+    l2_bytes: float
+    multiprocessors: int
+    fp32_lanes: int = FP32_LANES  # fused multiply-adds per clock of a multiprocessor
+
+
+@functools.cache
+def read_facts(name: str) -> Facts | None:
+    """What the driver states of a GPU that is here, or else gpus.toml; None if there is no such GPU in either.
+
+    gpus.toml has what device memory reached, which is set in relation to what the first GPU's memory reached.
+    """
+    import torch
+
+    from gemm_ref.call.driver import device_attributes
+    from gemm_ref.clock.gpu import cards
+
+    for index in range(torch.cuda.device_count()):
+        if torch.cuda.get_device_name(index) == name:
+            sms, sm_khz, memory_khz, bus_bits, l2_bytes = device_attributes(index, *_ATTRIBUTES)
+            lanes = FEW_FP32_LANES.get(torch.cuda.get_device_capability(index), FP32_LANES)
+            return Facts(2 * memory_khz * bus_bits / 8e6, sm_khz / 1e3, l2_bytes, sms, lanes)  # two bits per clock
+    by_name = {card["name"]: card for card in cards().values()}
+    first, device = next(iter(load_devices().items()))
+    if name not in by_name or first not in by_name:
+        return None
+    peak, of_first = (dict(by_name[each]["roofs"]["value"])["dram_read"] for each in (name, first))
+    values = (by_name[name][key]["value"] for key in ("max_sm_clock_mhz", "l2_bytes", "multiprocessors"))
+    return Facts(device.peak_bytes_per_ns * peak / of_first, *values)
+
+
+def scale_costs(device: Device, gpu: Facts) -> Device:
+    """The costs of `device`, which has REFERENCE_SMS multiprocessors, for another GPU; none of them is fitted.
+
+    Device memory reaches the same share of its peak. The L2 cache is as fast as there are multiprocessors and clocks, a
+    tile as its multiprocessor's clock allows and, on CUDA cores, its lanes. What a launch takes stays the same.
+    """
+    clocks = device.sm_mhz / gpu.sm_mhz
+    l2_speed = gpu.multiprocessors / REFERENCE_SMS / clocks
+    rungs: dict[str, dict[str, Family]] = {}
+    for rung, families in device.rungs.items():
+        slower = clocks if STAGES[rung].tma else clocks * FP32_LANES / gpu.fp32_lanes
+        rungs[rung] = {
+            name: replace(
+                family,
+                fitted=False,
+                cache=replace(family.cache, bytes_per_ns=family.cache.bytes_per_ns * l2_speed),
+                tiles={tile: Costs(*(cost * slower for cost in astuple(of))) for tile, of in family.tiles.items()},
+            )
+            for name, family in families.items()
+        }
+    memory_speed = device.bytes_per_ns * gpu.peak_bytes_per_ns / device.peak_bytes_per_ns
+    facts = {"peak_bytes_per_ns": gpu.peak_bytes_per_ns, "sm_mhz": gpu.sm_mhz, "l2_bytes": gpu.l2_bytes}
+    return replace(device, bytes_per_ns=memory_speed, **facts, rungs=rungs)
 
 
 def time_ns(work: Work, costs: Costs, splitting: SplitCosts, cache: Cache, gpu: Device) -> float:

@@ -103,6 +103,16 @@ def test_times_of_one_rung_leave_the_others_costs_as_they_were(times, tmp_path):
     assert {key for key, value in now.items() if value != before.get(key)} - {"start_ns"} == {stage}
 
 
+def test_without_a_table_of_its_own_a_gpu_loses_little_by_anothers_that_is_scaled():
+    """The regret on an H100 by its own costs, by an H200's, and by these scaled by what gpus.toml has of both."""
+    frame = store.read(store.PUBLISHED.parent / "nvidia-h100-80gb-hbm3", "choice")
+    rows = fit.read_rows(frames.held_out(frames.tried(frame[frame["dialect"] == BY_HAND])))
+    name, h200 = "NVIDIA H100 80GB HBM3", costs.find_device("NVIDIA H200")
+    scaled = costs.scale_costs(h200, costs.read_facts(name))
+    own, others, found = (fit.regrets(rows, each, SMS) for each in (costs.find_device(name), h200, scaled))
+    assert mean(found) < mean(own) + 0.003 < mean(others) and max(found) < max(own) + 0.03 < max(others)
+
+
 def test_a_table_is_written_as_it_is_read():
     table = tomllib.loads(costs.TABLE.read_text(encoding="utf-8"))
     assert tomllib.loads(fit.format_table(costs.load_devices())) == table

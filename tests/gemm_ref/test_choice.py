@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import gemm_ref
 from gemm_ref import Implementation, Problem, cdiv, choice
-from gemm_ref.call import Plan
+from gemm_ref.call import Plan, driver
 from gemm_ref.call.choose import select_tile
 from gemm_ref.call.validate import validate
 from gemm_ref.choice import costs, work
@@ -227,6 +227,25 @@ def test_without_a_stage_it_is_the_last_that_fits():
         validate(a.double(), b.double(), stage=None)
     with pytest.raises(ValueError, match="a must be a torch.Tensor, not list"):
         validate([1.0], b, stage=None)
+
+
+def test_a_gpu_without_a_table_has_the_first_ones_costs_scaled_by_what_its_driver_states(monkeypatch):
+    first, name = costs.find_device(), "A GPU of yesterday"
+    attributes = 66, 990_000, 1_000_000, 4096, 2**25  # half the clock; memory of 1024 GB/s
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: ["another", name][index])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (8, 0))
+    monkeypatch.setattr(driver, "device_attributes", lambda index, *which: attributes)
+    costs.read_facts.cache_clear()
+    found = costs.find_device(name)
+    costs.read_facts.cache_clear()
+    assert found.bytes_per_ns == pytest.approx(first.bytes_per_ns * 1024 / first.peak_bytes_per_ns)
+    assert (found.l2_bytes, found.start_ns) == (2**25, first.start_ns)
+    for rung, slower in (("s14_register_banks", 4), ("s19_any_shape", 2)):  # half of an H200's lanes, at half its clock
+        here, there = found.family(rung, "triton", "bf16"), first.family(rung, "triton", "bf16")
+        for tile, of in here.tiles.items():
+            assert astuple(of) == pytest.approx([slower * cost for cost in astuple(there.tiles[tile])])
+        assert here.cache.bytes_per_ns == there.cache.bytes_per_ns / 4 and here.splitting == there.splitting
 
 
 def test_costs_are_those_of_the_compute_type_and_of_a_gpu_on_which_they_were_fitted():
