@@ -8,7 +8,7 @@ named kernels. One rule says what to take, at one size and in each class of prob
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -159,11 +159,11 @@ class Answer:
             lines.append([math, *(_class_cell(each) if each else words["not_measured"] for each in found)])
         return Table.of(head, lines, len(head))
 
-    def tabulate_classes(self, maths: Collection[str] = tuple(gemm_ref.MATHS)) -> Table:
+    def tabulate_classes(self) -> Table:
         """A row per compute type and class, with all that is known of each dialect."""
         head = ["", "class", "problems", "take", *(dialect.title for dialect in DIALECTS.values())]
         lines = []
-        for math in maths:
+        for math in gemm_ref.MATHS:
             for name, of in self.classes.items():
                 if math in of:
                     cells = [_reach_cell(of[math].best[each]) if each in of[math].best else "–" for each in DIALECTS]
@@ -186,7 +186,7 @@ class Answer:
         return Table.of(head, rows, (0, *range(2, 2 + len(DIALECTS))))
 
     def sentences(self, language: str = "en") -> list[str]:
-        """What to take; then what the table's cells are. Empty where nothing was timed."""
+        """What to take; what the table's cells are; what its classes are. Empty where nothing was timed."""
         settings = make_templates(_FOLDER)
         settings.filters["listed"] = lambda words: join_words(words, *_JOINTS[language])
         text = settings.get_template(f"answer.{language}.j2").render(
@@ -195,12 +195,13 @@ class Answer:
         return [" ".join(paragraph.split()) for paragraph in text.split("%%%") if paragraph.strip()]
 
     def paragraphs(self, language: str = "en") -> list[str]:
-        """In Markdown: the sentences, and before the last of them the table."""
-        *first, last = self.sentences(language) or [""]
+        """In Markdown: what to take, the table, and what it shows."""
+        sentences = self.sentences(language)
+        first = 1 if self.take else 0
         table = (self.tabulate(language) if self.classes else self.tabulate_modes(language)).to_markdown(
             is_compact=True
         )
-        return [*first, table, last] if self.modes else []
+        return [*sentences[:first], table, " ".join(sentences[first:])] if self.modes else []
 
 
 def _class_cell(own: ShapeClass) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import gemm_ref
 from experiments.publish import gpus
 from experiments.publish.compilers import compiler_findings
-from experiments.publish.docs import cost, devices, findings, instructions, readme, sweeps
+from experiments.publish.docs import cost, devices, findings, instructions, readme
 from experiments.publish.wording import docs_page
 from experiments.records import store, studies
 from experiments.records.request import UsageError
@@ -22,7 +22,7 @@ from gemm_ref.build import CHECKOUT, write_whole
 ROOT = Path(__file__).resolve().parents[2]
 
 _STUDIES = [studies.load(name, "table") for name in studies.names() if studies.has(name, "table")]
-_TABLES = (readme, sweeps, *_STUDIES)
+_TABLES = (readme, *_STUDIES)
 
 
 def _blocks_of(page: str) -> tuple[str, ...]:
@@ -33,6 +33,7 @@ def _blocks_of(page: str) -> tuple[str, ...]:
 
 _STUDIED = (
     "ladder.md",
+    "tensor_cores.md",
     "compilers.md",
     "clock.md",
     "memory.md",
@@ -45,7 +46,6 @@ DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "README.md": (*readme.IN["en"], *_blocks_of("README.md")),
     ROOT / "README.zh-CN.md": (*readme.IN["zh"], *_blocks_of("README.zh-CN.md")),
     **{ROOT / "docs" / page: _blocks_of(page) for page in _STUDIED},
-    ROOT / "docs" / "tensor_cores.md": (*sweeps.BLOCKS, *_blocks_of("tensor_cores.md")),
 }
 PAGES = {  # file -> what writes the whole of it from a folder of results
     ROOT / "docs" / "findings.md": findings.render,

@@ -18,26 +18,26 @@ To add an opcode, write its builder in [isa/](../gemm_ref/ptx/isa), name it in t
 [table](../gemm_ref/ptx/isa/table.py), and test it against the manual: a test fails while an opcode has none.
 `make readme` writes this page from the table.
 
-Beside instructions there are functions, recursive ones and by address too; `printf` (a thread's text goes to
-`Observer.on_print`, and to the terminal where nobody observes), `assert`, whose failure is a fault with file, line
-and expression, `malloc` in a heap of 8 MiB; structs by value (`ptx.Struct`); and `this_grid().sync()` for a grid that a
-GPU holds at once. `python -m tests.ptx.fuzz.statements` compares 10,000 random statements with g++, bit for bit.
+It also supports function calls, recursive ones and by address too; `printf` (a thread's text goes to
+`Observer.on_print`, and to the terminal if there is no observer); `assert`, whose failure is a fault with file, line
+and expression; `malloc` in a heap of 8 MiB; structs by value (`ptx.Struct`); and `this_grid().sync()` for a grid that
+fits on the GPU at once. `python -m tests.ptx.fuzz.statements` compares 10,000 random statements with g++, bit for bit.
 
-## What is not there
+## What is not supported
 
 | what | why |
 | --- | --- |
-| textures and surfaces | no GEMM of today reads through them |
+| textures and surfaces | no current GEMM reads through them |
 | `mma.m8n8k4` of f16 | Volta's; later GPUs run it slowly, in several instructions |
 | `mma.sp`, sparse `wgmma` | the sums of sparse tensor cores have not been compared with a GPU |
-| `mma` of s4, u4, b1 | taken out of GPUs after Ampere |
-| `wgmma` of fp8 with f16 sums | how they round is not known; those of f16 are taken to be as in `mma`, unmeasured |
-| `red.async`, `st.async`, `cp.reduce.async` | nobody waits for them but an mbarrier: no kernel tried has them |
-| `multimem` | of several GPUs |
+| `mma` of s4, u4, b1 | removed from GPUs after Ampere |
+| `wgmma` of fp8 with f16 sums | how they round is not known; f16 operands are assumed to round as in `mma` |
+| `red.async`, `st.async`, `cp.reduce.async` | no kernel that was tried uses them |
+| `multimem` | it needs several GPUs |
 | sm_100's: `tcgen05`, loads of 256 bits, pairs of f32, fp4 and fp6 | the reference GPU is an H200 |
 
-Clocks count instructions, since time is not modelled. Approximate functions give the true value to nearest, where a GPU
-may be off by what the manual says."""
+Clock registers count instructions, since time is not modelled. Approximate functions return the true value rounded to
+nearest, whereas a GPU's may deviate as far as the manual allows."""
 
 
 def render(published: Path) -> str:

@@ -44,9 +44,9 @@ def _loops(frame: pd.DataFrame) -> str:
     for (stage, form, variant), own in frame.groupby(["stage", "form", "variant"], sort=False):
         clocks = own.set_index("warps")["clocks"]
         cells = [format_fixed(clocks[warps], 2) if warps in clocks.index else "" for warps in (1, 2)]
-        kept = "kept: " if form == _KEPT else ""
+        kept = "reused: " if form == _KEPT else ""
         lines.append([stage, kept + variant, format_fixed(own["predicted"].iloc[0], 2), *cells])
-    return Table.of(["instruction", "its registers", "predicted", "1 warp", "2 warps"], lines, 2).to_markdown()
+    return Table.of(["instruction", "registers", "predicted", "1 warp", "2 warps"], lines, 2).to_markdown()
 
 
 def _blocks_per_sm(published: Path) -> str:
@@ -77,11 +77,11 @@ def _rung(frame: pd.DataFrame, stage: str, caption: str) -> str:
             first = next(rows.itertuples())
             lines.append([variant, form, format_fixed(first.registers), format_fixed(first.predicted, 2), *speeds])
     size = f"{frame['m'].iloc[0]}{Controls(frame).mark()}"
-    said = f"CUDA at M = N = K = {size}: clocks of a scheduler for each multiply-add, the least that reading registers"
-    said += " takes and those measured, with % of cuBLAS"
+    said = f"CUDA at M = N = K = {size}: clocks of a scheduler per multiply-add: the least that reading registers"
+    said += " takes, and those measured with one block per SM and with two, with % of cuBLAS"
     library = frame[frame["backend"] == "cublas"]["clocks"]
     beside = f", which takes {format_fixed(library.iloc[0], 2)}" if len(library) else ""
-    table = Table.of(["variant", "text", "registers", "least", "alone", "two blocks"], lines, 2).to_markdown()
+    table = Table.of(["variant", "rewrite", "registers", "least", "alone", "two blocks"], lines, 2).to_markdown()
     return f"{table}\n\n{said}{beside}. {explained(caption, size)}."
 
 

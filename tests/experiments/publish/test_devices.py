@@ -70,7 +70,9 @@ def test_two_cards_are_told_apart(two):
     (line,) = [line for line in text.splitlines() if line.startswith("| `s14` CUDA fp32 | 4096 |")]
     assert line.endswith("SLOWER |") and "FASTER" in line
     chosen = (store.read(two[0], "choice")["chosen"] == 1).sum()
-    assert f"Both cards chose tile and blocks at {chosen} problems, and otherwise at 1 of" in text
+    assert (
+        f"At {chosen} problems the tile and the number of blocks were chosen on both cards, and differ at 1 of" in text
+    )
     assert "**squares**: " in text
     assert ", 7 blocks |" in text
     assert OTHERS_TABLE in text
@@ -94,7 +96,7 @@ def test_what_a_card_has_not_run_is_said(two, tmp_path):
         store.csv_path(other, name).unlink()
     text = devices.render(first)
     assert "Not both cards have run `squares` and `shapes` yet." in text and "There is none." not in text
-    assert "No problem was chosen for on both cards yet." in text
+    assert "There is no problem yet at which both cards chose." in text
     assert text.count("| 21 | 2,100,000 | 0 |") == 1
 
 
