@@ -55,7 +55,7 @@ def panel(ax: Axes, rows: pd.DataFrame) -> None:
             group.errors.index[-1],
             group.errors.iloc[-1],
         )
-    label_line_ends(ax, ends, ax.get_ylim()[1])
+    label_line_ends(ax, ends, ax.get_ylim()[1], is_one_column=True)
 
 
 def _groups(rows: pd.DataFrame) -> list[Group]:

@@ -19,11 +19,13 @@ _WIDTH = 2.2 * _SIZE  # of a label
 _MARK = 4.0  # half of a mark's width
 
 
-def label_line_ends(ax: Axes, anchors: Mapping[str, tuple[float, float]], top: float) -> None:
+def label_line_ends(
+    ax: Axes, anchors: Mapping[str, tuple[float, float]], top: float, is_one_column: bool = False
+) -> None:
     """Write each text to the right of its anchor (x, y), with a line to it, and none above `top`.
 
     Texts that would lie over one another form a column beside the rightmost of their anchors, in the order of their
-    heights. The axes' limits and place in the figure must be final.
+    heights; all texts are in one column where `is_one_column`. The axes' limits and place in the figure must be final.
     """
     scale = 72 / ax.figure.dpi
     at = {text: ax.transData.transform(anchor) * scale for text, anchor in anchors.items()}
@@ -31,7 +33,7 @@ def label_line_ends(ax: Axes, anchors: Mapping[str, tuple[float, float]], top: f
     columns: list[tuple[float, dict[str, float]]] = []  # the most that its first label may reach; text -> height
     for text in sorted(at, key=lambda text: -at[text][1]):
         x, y = at[text]
-        across = [entry for entry in columns if _overlap(x, [at[other][0] for other in entry[1]])]
+        across = [entry for entry in columns if is_one_column or _overlap(x, [at[other][0] for other in entry[1]])]
         above = min(across, key=lambda entry: min(entry[1].values()), default=None)
         highest = min(above[1].values()) - _LINE if above else ceiling - 0.6 * _LINE
         if above is None or y < highest:
@@ -39,7 +41,7 @@ def label_line_ends(ax: Axes, anchors: Mapping[str, tuple[float, float]], top: f
             columns.append(above)
         above[1][text] = min(y, highest)
     for highest, column in columns:
-        x = max(at[text][0] for text in column) + _GAP
+        x = max(at[text][0] for text in (at if is_one_column else column)) + _GAP
         pushed = [at[text][1] - y for text, y in column.items()]  # downwards; half of it is taken back
         up = min(highest - max(column.values()), sum(pushed) / len(pushed))
         for text, y in column.items():
