@@ -312,6 +312,7 @@ def submit(
 
 
 app.command()(kernel_commands.check)
+app.command()(kernel_commands.learn)
 app.command()(kernel_commands.trace)
 app.command()(kernel_commands.which)
 

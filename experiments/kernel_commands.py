@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -138,6 +139,49 @@ def _write_page(target: Path, found: Report) -> None:
     with contextlib.suppress(UsageError):  # no text, or not there: that is what the report says
         text = read_source(Path(found.path))
     write_whole(target, page.render(found, text))
+
+
+def learn(
+    exercise: Annotated[str, typer.Argument(metavar="[EXERCISE]", help="Its number or name. [lists all]")] = "",
+    dialect: Annotated[str, typer.Option(help="cuda or triton.")] = "cuda",
+    watch: Annotated[bool, typer.Option("--watch", help="Grade at each save, until Ctrl-C.")] = False,
+    hint: Annotated[int, typer.Option("--hint", count=True, help="A hint; repeat it for the next. Up to three.")] = 0,
+    solution: Annotated[bool, typer.Option("--solution", help="The solution, as changes to the start file.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Start again; the edited file is renamed.")] = False,
+    gpu: Annotated[str, typer.Option(help="The GPU that times are predicted for: h200 or h100.")] = "h200",
+    device: Annotated[
+        str, typer.Option(help="auto, cpu or cuda. With a GPU the kernel is timed on it as well.")
+    ] = "auto",
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run the file's code even where the system cannot confine it.")
+    ] = False,
+) -> None:
+    """Learn by exercises that grade themselves, without a GPU; without an argument, list them.
+
+    The exercise's file is copied to learn/ in the working folder, unless it is there, and graded: at sizes that are
+    drawn anew each time, for faults, for what it asks of memory, and for its predicted time. Exit code: 0 if every
+    goal is reached, 1 if not, 2 for a command that makes no sense.
+    """
+    from experiments import seconds_since_start
+    from experiments.check.progress import shown
+
+    if not exercise and (watch or hint or solution or reset):
+        raise UsageError(
+            "which exercise? --watch, --hint, --solution and --reset follow its number, as in learn 2 --hint"
+        )
+    with shown(err, seconds_since_start):
+        from experiments.learn import command, course
+        from experiments.selection import choose_device
+
+        machine = command.Machine(gpu, choose_device(device) == "cuda", trust)
+        chosen = course.find(exercise, dialect) if exercise else None
+    busy = functools.partial(shown, err, seconds_since_start)
+    if chosen is None:
+        command.show_course(out)
+    elif hint or solution or reset:
+        command.answer(chosen, hint, solution, reset, out)
+    elif not command.grade_file(chosen, machine, watch, out, busy):
+        raise typer.Exit(FAILED)
 
 
 def trace(

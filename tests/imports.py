@@ -52,9 +52,10 @@ STANDS_ON: Mapping[str, tuple[str, ...]] = {
     "experiments.publish.report": ("experiments.publish.report.sources", "experiments.progress"),
     "experiments.explore": ("experiments.explore.traces", "experiments.publish.report"),
     "experiments.check": ("experiments.bench", "experiments.publish"),
+    "experiments.learn": ("experiments.check",),
     "experiments": (
         "experiments.studies",
-        "experiments.check",
+        "experiments.learn",
         "experiments.explore",
         "experiments.cards",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,10 +23,17 @@ from gemm_ref.build import BuildError
 MAX_PRODUCTS = 10**8  # of a --size: half a minute with the detectors
 
 
-def check(path: Path, options: Options, request: Request, gpu: str = "") -> Report:
+def check(
+    path: Path,
+    options: Options,
+    request: Request,
+    gpu: str = "",
+    finish: Callable[[Subject, Report], None] | None = None,
+) -> Report:
     """Raises UsageError where the file or the options are not understood, or the kernel cannot be run here.
 
-    gpu: the name of the one that the kernel's time is predicted for, of `gemm_ref.clock`; empty for none.
+    gpu: the name of the one that the kernel's time is predicted for, of `gemm_ref.clock`; empty for none. finish: is
+    called with the kernel and what was found, while the kernel can still be run.
     """
     if not str(path).isprintable():
         raise UsageError(f"{str(path)!r} has characters that no line shows: rename it")
@@ -42,6 +49,8 @@ def check(path: Path, options: Options, request: Request, gpu: str = "") -> Repo
             subject = open_file(path, options, request.problems)
             checker = Checker(replace(subject, intended_math=options.math), request.problems, gpu)
             report = checker.run()
+            if finish:
+                finish(checker.subject, report)
             report.seconds = time.perf_counter() - start
         except CannotCheck as error:
             raise UsageError(

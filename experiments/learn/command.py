@@ -1,0 +1,143 @@
+"""What `experiments learn` does: the learner's files, their grades, hints and the solution, on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from experiments.learn import course, grading
+from experiments.learn.course import Exercise
+from experiments.learn.grading import Grade
+from experiments.records.request import CONTROL, UsageError
+from gemm_ref.build import write_whole
+
+FOLDER = Path("learn")  # of the learner's files, in the working folder
+MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("–", "dim")}
+STYLES = {"+": "green", "-": "red", "@": "cyan"}  # of the lines of a diff
+_LOOK_S = 0.2  # between two looks at a file that is watched
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where kernels are timed."""
+
+    gpu: str  # for which the time is predicted
+    on_gpu: bool = False  # whether they are timed on this machine's GPU as well
+    trust: bool = False  # whether the files' code may run without a cage
+
+
+def path_of(exercise: Exercise) -> Path:
+    return FOLDER / exercise.file_name
+
+
+def prepare(exercise: Exercise) -> Path:
+    """Writes the start file, unless there is a file already; returns its path."""
+    path = path_of(exercise)
+    if not path.exists():
+        write_whole(path, exercise.start)
+    return path
+
+
+def restart(exercise: Exercise) -> Path | None:
+    """Writes the start file again; returns where the edited one went, if there was one."""
+    path, old = path_of(exercise), None
+    if path.exists() and path.read_text(encoding="utf-8") != exercise.start:
+        taken = sum(1 for _ in FOLDER.glob(f"{path.name}.old*"))
+        old = path.replace(path.with_name(f"{path.name}.old{taken + 1}"))
+    write_whole(path, exercise.start)
+    return old
+
+
+def state(exercise: Exercise) -> str:
+    """Returns how far a learner is, in words."""
+    path = path_of(exercise)
+    if not path.exists():
+        return "not started"
+    if last := grading.last_grade(exercise, path):
+        return last.state
+    return "started" if path.read_text(encoding="utf-8") == exercise.start else "edited, not graded yet"
+
+
+def show_course(out: Console) -> None:
+    """Prints a row per exercise, with the state of the learner's files."""
+    table = Table(title="python -m experiments learn 1 starts the first", title_justify="left", title_style="bold")
+    for column in ("", "exercise", *course.SUFFIXES):
+        table.add_column(column)
+    for each in course.ids():
+        found = {dialect: course.find(each, dialect) for dialect in course.dialects_of(each)}
+        states = [state(found[dialect]) if dialect in found else "" for dialect in course.SUFFIXES]
+        cells = (Text(text, "green" if text == "passed" else "") for text in states)
+        table.add_row(str(int(each[:2])), next(iter(found.values())).title, *cells)
+    out.print(table)
+
+
+def answer(exercise: Exercise, hints: int, solution: bool, reset: bool, out: Console) -> None:
+    """Prints so many hints and the solution, and starts again, as is wanted. Raises UsageError for a fourth hint."""
+    if hints > len(exercise.hints):
+        raise UsageError(f"there are {len(exercise.hints)} hints: --solution shows the rest")
+    for number, hint in enumerate(exercise.hints[:hints], 1):
+        _say(out, f"Hint {number}: {hint.text}")
+        if hint.line:
+            _say(out, (f"    {exercise.line_with(hint.line)}", "cyan"))
+    for line in exercise.solution_diff.split("\n") if solution else ():
+        _say(out, (line, STYLES.get(line[:1], "")))
+    if reset:
+        old = restart(exercise)
+        _say(out, f"{path_of(exercise)} is the start file again" + (f"; yours is {old}" if old else ""))
+
+
+def grade_file(
+    exercise: Exercise, machine: Machine, watch: bool, out: Console, busy: Callable[[], AbstractContextManager]
+) -> bool:
+    """Grades the learner's file, which is made if need be, and prints the grade; returns whether it has passed.
+
+    watch: at each save, until KeyboardInterrupt. busy: a context that shows that something takes long.
+    """
+    path, passed = prepare(exercise), False
+    for _ in _saves(path) if watch else (None,):
+        with busy():
+            grade = grading.grade(exercise, path, machine.gpu, machine.on_gpu, machine.trust)
+        show_grade(grade, path, out)
+        passed = grade.passed
+    return passed
+
+
+def _saves(path: Path) -> Iterator[None]:
+    """Yields at once, and then whenever the file was saved."""
+    seen = None
+    while True:
+        with contextlib.suppress(FileNotFoundError):  # for a moment, where an editor replaces it
+            now = path.stat().st_mtime_ns
+            if now != seen:
+                seen = now
+                yield
+        time.sleep(_LOOK_S)
+
+
+def show_grade(grade: Grade, path: Path, out: Console) -> None:
+    """Prints a line per goal, and explains the first failing one with the learner's own line."""
+    _say(out, (grade.state, "bold green" if grade.passed else "bold red"), f"  {path}, at {grade.sizes}")
+    if grade.refusal:
+        _say(out, grade.refusal)
+    for result in grade.results:
+        _say(out, "  ", MARKS[result.passed], f" {result.text}")
+    if failing := grade.first_failing:
+        if failing.line:
+            _say(out, f"\n{path}:{failing.line}  ", (failing.quote, "cyan"))
+        _say(out, failing.why)
+    if grade.timed:
+        _say(out, grade.timed)
+
+
+def _say(out: Console, *parts: str | tuple[str, str]) -> None:
+    text = Text.assemble(*parts)
+    text.plain = text.plain.translate(CONTROL)
+    out.print(text, soft_wrap=True)

@@ -1,0 +1,301 @@
+"""A grade: what `experiments.check` finds of a learner's file, held against the goals of its exercise.
+
+Sizes are drawn anew for each grade, so that no file can be made for them; the file's code runs in check's cage.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import prod
+from pathlib import Path
+
+import torch
+
+import gemm_ref
+from experiments.check import cage, command, page, predict, progress
+from experiments.check.faults import without_instruction
+from experiments.check.limits import InstructionLimit
+from experiments.check.messages import Note
+from experiments.check.report import LineTraffic, Report, Traffic, WarpRequest
+from experiments.check.subject import Launches, Options, Subject, attempt, operands, read_source
+from experiments.learn.course import Exercise
+from experiments.records.request import Request, UsageError
+from gemm_ref import Problem, ptx
+from gemm_ref.build import CACHE, BuildError, digest, write_whole
+from gemm_ref.ptx.count.banks import BANKS, WORD
+from gemm_ref.ptx.count.sectors import SECTOR
+
+FAULTLESS, RIGHT, USES, SPEED = "faultless", "right", "uses", "speed"
+_MAX_INSTRUCTIONS = 100_000  # of the block that is compared at the size of the prediction
+_SLICE = 512  # products of each sum in that block, fewer where sums would not be exact
+_ROUNDING = 1 + 1e-9  # of a measured number that equals the goal
+_TOLERANCE = 0.01  # of the sum of absolute products, in which all compute types agree
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number that a goal limits, from the lines of memory traffic that it is about."""
+
+    text: str
+    space: str
+    kind: str = ""  # load, store or atomic; empty for the bytes of all per FLOP
+
+    def measure(self, report: Report) -> tuple[float, LineTraffic | None]:
+        """Returns (the number, the line that has the largest part in it)."""
+        lines = [line for line in report.lines if line.space == self.space and line.kind.endswith(self.kind)]
+        if not self.kind:
+            most = max(lines, key=_bytes_of, default=None)
+            return sum(map(_bytes_of, lines)) / Problem.parse(report.counted_at).flops, most
+        if self.kind == "atomic":
+            return sum(line.executed.requests for line in lines), next(iter(lines), None)
+        worst = max(lines, key=lambda line: line.executed.taken, default=None)
+        return worst.executed.taken if worst else 0.0, worst
+
+
+def _bytes_of(line: LineTraffic) -> float:
+    """The bytes that memory moves for a line: whole sectors, or whole wavefronts."""
+    return line.executed.requests * line.executed.taken * (SECTOR if line.space == "global" else BANKS * WORD)
+
+
+MEASURES = {
+    "load_sectors": Measure("sectors per request of a global load", "global", "load"),
+    "store_sectors": Measure("sectors per request of a global store", "global", "store"),
+    "load_wavefronts": Measure("wavefronts per request of a shared load", "shared", "load"),
+    "store_wavefronts": Measure("wavefronts per request of a shared store", "shared", "store"),
+    "global_bytes": Measure("bytes of global memory per FLOP", "global"),
+    "shared_bytes": Measure("bytes of shared memory per FLOP", "shared"),
+    "atomics": Measure("atomic requests", "global", "atomic"),
+}
+
+
+class _Executed(ptx.Observer):
+    """Collects the names of the instructions that are executed."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def on_instruction(self, instruction, mask, machine) -> None:
+        self.names.add(instruction.name)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of one goal."""
+
+    goal: str
+    text: str  # what is wanted, and what was found
+    passed: bool | None  # None where it was not graded, because the result is wrong
+    why: str = ""
+    line: int = 0  # of the learner's file; 0 where none is to blame
+    quote: str = ""
+    access: LineTraffic | None = None
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The results of all goals, in the order in which a learner reaches them."""
+
+    exercise: str
+    dialect: str
+    sizes: str
+    results: tuple[Result, ...] = ()
+    refusal: str = ""  # why the file could not be run at all
+    timed: str = ""  # where there is a GPU
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        return not self.refusal and all(result.passed for result in self.results)
+
+    @property
+    def first_failing(self) -> Result | None:
+        return next((result for result in self.results if result.passed is False), None)
+
+    @property
+    def state(self) -> str:
+        if self.refusal:
+            return "cannot be run"
+        count = sum(result.passed is True for result in self.results)
+        return "passed" if self.passed else f"{count} of {len(self.results)} goals"
+
+
+def grade(
+    exercise: Exercise,
+    path: Path,
+    gpu: str = "h200",
+    on_gpu: bool = False,
+    trust: bool = False,
+    seed: int | None = None,
+) -> Grade:
+    """Returns the grade of a file. Raises UsageError where there is none, or for a GPU that is not known.
+
+    gpu: the one that the time is predicted for. on_gpu: the kernel is timed on this machine's GPU as well, which runs
+    its host code in this process where `trust` says so. seed: of the sizes, which are drawn anew without one.
+    """
+    predict.read_gpu(gpu)
+    problems = exercise.draw_problems(random.SystemRandom() if seed is None else random.Random(seed))
+    text, results, timed = read_source(path), list[Result](), ""
+
+    def finish(subject: Subject, report: Report) -> None:
+        nonlocal timed
+        results.extend(_counted(exercise, subject, report, problems, text))
+        if exercise.speed:
+            results.append(_predicted(exercise.speed, subject, report, gpu, text, results))
+        if on_gpu and report.sound:
+            timed = _time(subject, report)
+
+    made = Grade(exercise.id, exercise.dialect, ", ".join(map(str, problems)))
+    request = Request("cpu", problems=problems, math=exercise.math)
+    try:
+        report = command.check(path, Options(math=exercise.math, trust=trust), request, finish=finish)
+        made = replace(made, results=tuple(results), timed=timed, seconds=report.seconds)
+    except (UsageError, BuildError) as error:
+        made = replace(made, refusal=str(error))
+    write_whole(_place(exercise, text), json.dumps(asdict(made)))
+    return made
+
+
+def _counted(
+    exercise: Exercise, subject: Subject, report: Report, problems: Sequence[Problem], text: str
+) -> Iterator[Result]:
+    """Yields the results of all goals but the speed; those after the first two are not graded where C is wrong."""
+    fault = next(iter(report.faults), None)
+    if fault:
+        other = f"; line {fault.other_line} is {fault.other_quote}" if fault.other_quote else ""
+        why, line = without_instruction(fault.text) + other, fault.line if fault.quote else 0
+        yield Result(FAULTLESS, f"no fault; found: {fault.kind}", False, why, line, fault.quote)
+    else:
+        yield Result(FAULTLESS, "no fault", True)
+    wrong, line = _wrong(report, problems)
+    yield Result(RIGHT, f"right at {', '.join(map(str, problems))}", not wrong, wrong, line, _quote(text, line))
+    if exercise.uses:
+        yield _used(exercise.uses, None if fault or wrong else subject, problems[0])
+    for goal, wanted in exercise.limits.items():
+        measure = MEASURES[goal]
+        if fault or wrong:
+            yield Result(goal, f"at most {wanted:g} {measure.text}", None)
+            continue
+        found, worst = measure.measure(report)
+        about = f"{found:.3g} {measure.text}, at most {wanted:g}"
+        if worst is None or found <= wanted * _ROUNDING:
+            yield Result(goal, about, True)
+            continue
+        picture = page.picture(worst)
+        why = f"{worst.name}: {worst}. {picture.says if picture else ''}"
+        yield Result(goal, about, False, why, worst.line if worst.quote else 0, worst.quote, worst)
+
+
+def _used(names: Sequence[str], subject: Subject | None, problem: Problem) -> Result:
+    """Returns whether instructions with these beginnings are executed; without a subject it is not graded."""
+    about = f"executes {' and '.join(names)}"
+    if subject is None:
+        return Result(USES, about, None)
+    attempt(subject, problem, observers=(executed := _Executed(),))
+    missing = [name for name in names if not any(each.startswith(name) for each in executed.names)]
+    return Result(USES, about, not missing, f"{' and '.join(missing)} is not executed" if missing else "")
+
+
+def _quote(text: str, line: int) -> str:
+    lines = text.split("\n")
+    return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+
+def _predicted(
+    wanted: float, subject: Subject, report: Report, gpu: str, text: str, others: Sequence[Result]
+) -> Result:
+    """Returns the result of the speed, which is predicted where all other goals are reached: it takes seconds."""
+    about = f"{wanted:.0%} of cuBLAS predicted"
+    if not all(result.passed for result in others):
+        return Result(SPEED, about, None)
+    if reason := _wrong_at_large_size(subject):
+        return Result(SPEED, about, False, reason)
+    name = subject.path.name
+    progress.step("predicts its time")
+    predict.predict(subject.on_whole_gpu, report, gpu, lambda file, line: _quote(text, line) if file == name else "")
+    predicted = report.predicted
+    if predicted is None or not predicted.cublas_tflops:
+        return Result(SPEED, about, False, report.unpredicted or "there is no measured time of cuBLAS to compare with")
+    limit = predicted.limit_line
+    line, quote = (limit.line, limit.quote) if limit and limit.quote else (0, "")
+    passed = predicted.tflops >= wanted * predicted.cublas_tflops
+    return Result(SPEED, f"{wanted:.0%} of cuBLAS; {predicted}", passed, f"held back by {predicted.limit}", line, quote)
+
+
+def _wrong(report: Report, problems: Sequence[Problem]) -> tuple[str, int]:
+    """Returns (what is wrong with C, the line that it comes from if that is known)."""
+    if report.why:
+        return str(report.why[0]), int(str(report.why[0].values.get("line", 0)))
+    if report.other_runs:
+        return report.other_runs[0][1], 0
+    ran = {run.problem for run in report.decisive if run.inputs == "integers"}
+    if ran != set(map(str, problems)):
+        return f"the file takes other sizes than those that were drawn: it ran at {', '.join(sorted(ran))}", 0
+    if report.assumed:
+        return f"it is right only with {report.assumed}: A, B and C are stored by rows", 0
+    if any(note.code is Note.GRID_FROM_OWN_SIZES for note in report.notes):
+        return "it is right only with another grid than that of its launch", 0
+    return "", 0
+
+
+def _wrong_at_large_size(subject: Subject) -> str:
+    """Returns why the first block's part of C is not the product at the size that the time is predicted for."""
+    problem = Problem(predict.SIZE, predict.SIZE, min(_SLICE, subject.max_depth))
+    problem = subject.nearest_problem(problem)
+    progress.step(f"compares one block at {problem}")
+    a, b = operands(problem, "integers")
+    c = torch.full((problem.m, problem.n), torch.nan, dtype=gemm_ref.MATHS[subject.math].out_dtype)
+    try:
+        with ptx.first_block(), ptx.watched(launches := Launches(), InstructionLimit(_MAX_INSTRUCTIONS)):
+            subject.run(a, b, c, subject.plain)
+    except (ptx.PtxError, UsageError) as error:
+        return str(error)
+    rows, columns = (~c.isnan().all(axis) for axis in (1, 0))
+    part, left, right = c[rows][:, columns].double(), a[rows].double(), b[:, columns].double()
+    if part.numel() * prod(launches.seen[0][1].grid) < c.numel():
+        return f"at {problem} its blocks compute fewer elements than C has, so its time says nothing"
+    if not ((part - left @ right).abs() <= _TOLERANCE * (left.abs() @ right.abs())).all():
+        return f"at {problem} its first block leaves something else than the product in C"
+    return ""
+
+
+def _time(subject: Subject, report: Report) -> str:
+    """Returns the time on this machine's GPU, in words; the reason where there is none."""
+    from experiments.check import ranking
+
+    if not cage.policy.trusted:
+        return "not timed on this machine's GPU, where its host code runs in this process: pass --trust if you trust it"
+    ranking.rank(subject.on_whole_gpu, report, ())
+    own = next((rank for rank in report.ranking if rank.is_subject), None)
+    if own is None or own.median_us is None:
+        return f"not timed on this machine's GPU: {own.detail if own else report.unchecked[-1]}"
+    share = "" if own.vs_cublas is None else f", {own.vs_cublas:.1%} of cuBLAS"
+    return f"on this machine's GPU at {report.ranked_at}: {own.median_us:.4g} us, {own.tflops:.3g} TFLOP/s{share}"
+
+
+# --- the last grade of a file, by its content -------------------------------------------------------------------------
+
+
+def _place(exercise: Exercise, text: str) -> Path:
+    return CACHE / "learn" / f"{digest(exercise, text)}.json"
+
+
+def last_grade(exercise: Exercise, path: Path) -> Grade | None:
+    """Returns the last grade of a file as it is now; None where it was not graded since it was changed."""
+    place = _place(exercise, read_source(path))
+    if not place.is_file():
+        return None
+    about = json.loads(place.read_text(encoding="utf-8"))
+    results = []
+    for result in about.pop("results"):
+        access = result.pop("access")
+        results.append(Result(**result, access=_line_traffic(access) if access else None))
+    return Grade(**about, results=tuple(results))
+
+
+def _line_traffic(about: dict) -> LineTraffic:
+    read: dict[str, Callable] = {"written": Traffic, "compiled": Traffic, "request": WarpRequest}
+    parts = {name: kind(**about[name]) for name, kind in read.items() if about[name]}
+    return LineTraffic(**about | parts)
