@@ -143,7 +143,7 @@ def _write_page(target: Path, found: Report) -> None:
 
 def learn(
     exercise: Annotated[str, typer.Argument(metavar="[EXERCISE]", help="Its number or name. [lists all]")] = "",
-    dialect: Annotated[str, typer.Option(help="cuda or triton.")] = "cuda",
+    dialect: Annotated[str, typer.Option(help="cuda or triton. [cuda, where there is one]")] = "",
     watch: Annotated[bool, typer.Option("--watch", help="Grade at each save, until Ctrl-C.")] = False,
     hint: Annotated[int, typer.Option("--hint", count=True, help="A hint; repeat it for the next. Up to three.")] = 0,
     solution: Annotated[bool, typer.Option("--solution", help="The solution, as changes to the start file.")] = False,

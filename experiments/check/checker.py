@@ -74,7 +74,7 @@ class Checker:
 
     def _run_in_time(self) -> bool:
         """Runs within the budget, unless sizes are specified. Returns whether it was enough. Raises UsageError."""
-        limit = deadline_s.set(math.inf if self._specified else self._start_s + BUDGET_S)
+        limit = deadline_s.set(min(deadline_s.get(), math.inf if self._specified else self._start_s + BUDGET_S))
         try:
             self._run()
             return True

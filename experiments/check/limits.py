@@ -33,7 +33,7 @@ class InstructionLimit(ptx.Observer):
     def on_instruction(self, instruction, mask, machine) -> None:
         self._left -= 1
         if self._left % _INSTRUCTIONS_PER_LOOK == 0 and used_s() > deadline_s.get():
-            raise OutOfTime("the check has used its processor time")
+            raise OutOfTime(f"{instruction.place}: the check has used its processor time")
         if self._left < 0:
             after = f"still running after {self._limit} instructions"
             raise ptx.EndlessLoop(f"{instruction.place}: {after}: does the loop around this line end?")

@@ -100,13 +100,17 @@ def dialects_of(exercise_id: str) -> list[str]:
     return [dialect for dialect in SUFFIXES if dialect in _about(exercise_id)]
 
 
-def find(name: str | int, dialect: str = "cuda") -> Exercise:
-    """Returns the exercise of a number or a name, such as 2 or `02_coalescing`. Raises UsageError for others."""
+def find(name: str | int, dialect: str = "") -> Exercise:
+    """Returns the exercise of a number or a name, such as 2 or `02_coalescing`. Raises UsageError for others.
+
+    dialect: by default CUDA where the exercise has it.
+    """
     text = str(name)
     found = next((each for each in ids() if text == each or text.isdigit() and int(text) == int(each[:2])), None)
     if found is None:
         close = difflib.get_close_matches(text, ids(), n=1, cutoff=0.3)
         raise UsageError(f"there is no exercise {text}: " + (f"did you mean {close[0]}?" if close else _range()))
+    dialect = dialect or dialects_of(found)[0]
     if dialect not in dialects_of(found):
         raise UsageError(f"{found} has no {dialect} form: pass --dialect {' or '.join(dialects_of(found))}")
     return _load(found, dialect)

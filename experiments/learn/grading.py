@@ -9,18 +9,14 @@ import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import prod
 from pathlib import Path
 
-import torch
-
-import gemm_ref
-from experiments.check import cage, command, page, predict, progress
+from experiments.check import cage, command, limits, page, predict, progress
 from experiments.check.faults import without_instruction
-from experiments.check.limits import InstructionLimit
 from experiments.check.messages import Note
 from experiments.check.report import LineTraffic, Report, Traffic, WarpRequest
-from experiments.check.subject import Launches, Options, Subject, attempt, operands, read_source
+from experiments.check.subject import Options, Subject, attempt, read_source
+from experiments.learn import honesty
 from experiments.learn.course import Exercise
 from experiments.records.request import Request, UsageError
 from gemm_ref import Problem, ptx
@@ -29,10 +25,8 @@ from gemm_ref.ptx.count.banks import BANKS, WORD
 from gemm_ref.ptx.count.sectors import SECTOR
 
 FAULTLESS, RIGHT, USES, SPEED = "faultless", "right", "uses", "speed"
-_MAX_INSTRUCTIONS = 100_000  # of the block that is compared at the size of the prediction
-_SLICE = 512  # products of each sum in that block, fewer where sums would not be exact
+BUDGET_S = 10.0  # of a core's time for the runs of a file, compilers included
 _ROUNDING = 1 + 1e-9  # of a measured number that equals the goal
-_TOLERANCE = 0.01  # of the sum of absolute products, in which all compute types agree
 
 
 @dataclass(frozen=True)
@@ -149,11 +143,19 @@ def grade(
 
     made = Grade(exercise.id, exercise.dialect, ", ".join(map(str, problems)))
     request = Request("cpu", problems=problems, math=exercise.math)
+    end_s = limits.used_s() + BUDGET_S
+    deadline = limits.deadline_s.set(end_s)
     try:
         report = command.check(path, Options(math=exercise.math, trust=trust), request, finish=finish)
         made = replace(made, results=tuple(results), timed=timed, seconds=report.seconds)
-    except (UsageError, BuildError) as error:
-        made = replace(made, refusal=str(error))
+    except (UsageError, BuildError, limits.OutOfTime) as error:
+        is_late = isinstance(error, limits.OutOfTime) or limits.used_s() > end_s
+        late = (
+            f"it was stopped after {BUDGET_S:.0f} s of processor time: does a loop not end, or does one thread do all?"
+        )
+        made = replace(made, refusal=late if is_late else str(error))
+    finally:
+        limits.deadline_s.reset(deadline)
     write_whole(_place(exercise, text), json.dumps(asdict(made)))
     return made
 
@@ -170,6 +172,8 @@ def _counted(
     else:
         yield Result(FAULTLESS, "no fault", True)
     wrong, line = _wrong(report, problems)
+    if not (fault or wrong) and exercise.dialect != "cuda":  # of CUDA files, host code has no memory to write to
+        wrong = honesty.not_by_kernels(subject, problems[0])
     yield Result(RIGHT, f"right at {', '.join(map(str, problems))}", not wrong, wrong, line, _quote(text, line))
     if exercise.uses:
         yield _used(exercise.uses, None if fault or wrong else subject, problems[0])
@@ -210,7 +214,7 @@ def _predicted(
     about = f"{wanted:.0%} of cuBLAS predicted"
     if not all(result.passed for result in others):
         return Result(SPEED, about, None)
-    if reason := _wrong_at_large_size(subject):
+    if reason := honesty.wrong_at_large_size(subject):
         return Result(SPEED, about, False, reason)
     name = subject.path.name
     progress.step("predicts its time")
@@ -238,27 +242,6 @@ def _wrong(report: Report, problems: Sequence[Problem]) -> tuple[str, int]:
     if any(note.code is Note.GRID_FROM_OWN_SIZES for note in report.notes):
         return "it is right only with another grid than that of its launch", 0
     return "", 0
-
-
-def _wrong_at_large_size(subject: Subject) -> str:
-    """Returns why the first block's part of C is not the product at the size that the time is predicted for."""
-    problem = Problem(predict.SIZE, predict.SIZE, min(_SLICE, subject.max_depth))
-    problem = subject.nearest_problem(problem)
-    progress.step(f"compares one block at {problem}")
-    a, b = operands(problem, "integers")
-    c = torch.full((problem.m, problem.n), torch.nan, dtype=gemm_ref.MATHS[subject.math].out_dtype)
-    try:
-        with ptx.first_block(), ptx.watched(launches := Launches(), InstructionLimit(_MAX_INSTRUCTIONS)):
-            subject.run(a, b, c, subject.plain)
-    except (ptx.PtxError, UsageError) as error:
-        return str(error)
-    rows, columns = (~c.isnan().all(axis) for axis in (1, 0))
-    part, left, right = c[rows][:, columns].double(), a[rows].double(), b[:, columns].double()
-    if part.numel() * prod(launches.seen[0][1].grid) < c.numel():
-        return f"at {problem} its blocks compute fewer elements than C has, so its time says nothing"
-    if not ((part - left @ right).abs() <= _TOLERANCE * (left.abs() @ right.abs())).all():
-        return f"at {problem} its first block leaves something else than the product in C"
-    return ""
 
 
 def _time(subject: Subject, report: Report) -> str:

@@ -147,21 +147,29 @@ def watched(*observers: Observer) -> Iterator[None]:
         _watching.reset(token)
 
 
-_one: contextvars.ContextVar[bool] = contextvars.ContextVar("one", default=False)
+_one: contextvars.ContextVar[float | None] = contextvars.ContextVar("one", default=None)
 
 
 @contextlib.contextmanager
-def first_block() -> Iterator[None]:
-    """Run only the first block, or cluster, of every launch in this context, to watch a block at little cost."""
-    token = _one.set(True)
+def one_block(place: float) -> Iterator[None]:
+    """Run only one block, or cluster, of every launch in this context, to watch a block at little cost.
+
+    place: where the block lies among all, from 0 for the first to 1, which is excluded.
+    """
+    token = _one.set(place)
     try:
         yield
     finally:
         _one.reset(token)
 
 
-def only_first() -> bool:
-    """Return whether this is the context of a `first_block`."""
+def first_block() -> contextlib.AbstractContextManager[None]:
+    """Run only the first block, or cluster, of every launch in this context."""
+    return one_block(0.0)
+
+
+def only_block() -> float | None:
+    """Return the place of the block that alone runs in the context of a `one_block`, else None."""
     return _one.get()
 
 
