@@ -15,7 +15,7 @@ import numpy as np
 from gemm_ref.ptx.core.decode import Decoder, expect
 from gemm_ref.ptx.core.events import Access
 from gemm_ref.ptx.core.machine import Machine, Mask
-from gemm_ref.ptx.core.memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, Block, Footprint
+from gemm_ref.ptx.core.memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_BASE, SHARED_WINDOW, Block, Footprint
 from gemm_ref.ptx.text.dtypes import UNSIGNED, Value, per_lane
 from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault, Unsupported
 from gemm_ref.ptx.text.operands import Address, Operand
@@ -75,7 +75,7 @@ class Accessor:
                 return self._locate_in_cluster(machine, every.addresses + offset, active, kind)
             space = "shared" if space == "shared::cluster" else space
         if machine.observers and kind:
-            addresses = every.addresses + offset
+            addresses = every.addresses + (offset - SHARED_BASE if space == "shared" else offset)
             access = Access(self.instruction, kind, space, self.size, addresses, active, machine, values=values)
             machine.observe(access)
         if not ((footprint.low_bits | offset) & (self.size - 1)):
@@ -101,7 +101,8 @@ class Accessor:
 
     def access(self, machine: Machine, kind: str, lanes: np.ndarray | None) -> Access:
         """Return the access that `locate` has reported, for these lanes; not for generic addresses."""
-        addresses = machine.footprint(self.base(machine)).addresses + self.offset
+        offset = self.offset - SHARED_BASE if self.space == "shared" else self.offset
+        addresses = machine.footprint(self.base(machine)).addresses + offset
         return Access(self.instruction, kind, self.space, self.size, addresses, lanes, machine)
 
     def _locate_lane_by_lane(
@@ -138,7 +139,7 @@ class Accessor:
             where = machine.memory.describe(address)
         else:
             block = machine.blocks(space)[0]
-            where = f"at byte {address} of {block.name} ({block.size} bytes)"
+            where = f"at byte {address - block.first} of {block.name} ({block.size} bytes)"
         raise MemoryFault(
             f"{self.instruction.place}: {machine.describe_lane(lane)} accesses {self.size} bytes {where}, which {what}"
             f"; {int(wrong.sum())} lanes do (address {address:#x})"
@@ -204,9 +205,10 @@ def locate_shared(
     own = machine.block_index[lanes]
     chosen = per_lane(addresses.view(UNSIGNED[addresses.dtype.itemsize]).astype(np.int64), machine.lanes)[lanes]
     offsets = np.where(chosen >= SHARED_WINDOW, chosen - SHARED_WINDOW, chosen)
-    rank, offsets = rank_of(offsets), offsets & REMOTE - 1
+    rank, offsets = rank_of(offsets), (offsets & REMOTE - 1) - SHARED_BASE
     blocks_of = math.prod(machine.launch.cluster)
-    wrong = (rank >= blocks_of) | (offsets + size > machine.shared.size) | (offsets % align != 0)
+    outside = (offsets < 0) | (offsets + size > machine.shared.size)
+    wrong = (rank >= blocks_of) | outside | (offsets % align != 0)
     if wrong.any():
         at = int(np.argmax(wrong))
         raise MemoryFault(

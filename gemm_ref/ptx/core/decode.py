@@ -16,7 +16,14 @@ from gemm_ref.launch import round_up
 from gemm_ref.ptx.core.calls import LocalVariable
 from gemm_ref.ptx.core.coordinates import SPECIAL_REGISTERS
 from gemm_ref.ptx.core.machine import Control, Execute, Machine, Mask, Read, Write
-from gemm_ref.ptx.core.memory import CODE_WINDOW, PARAMETER_SPACING, STACK_BYTES, MemoryLayout, arrange
+from gemm_ref.ptx.core.memory import (
+    CODE_WINDOW,
+    PARAMETER_SPACING,
+    SHARED_BASE,
+    STACK_BYTES,
+    MemoryLayout,
+    arrange,
+)
 from gemm_ref.ptx.text.dtypes import DTYPES, SIGNED, UNSIGNED, Value, is_signed
 from gemm_ref.ptx.text.errors import ParseError, UndefinedRegister, Unsupported
 from gemm_ref.ptx.text.operands import Address, Immediate, Negated, Operand, Register, Symbol, items_of
@@ -58,8 +65,9 @@ class Decoder:
 
     @functools.cached_property
     def offsets(self) -> dict[str, int]:
-        """Return the byte offsets of its variables in shared and local memory."""
-        return {**self.kernel.static_shared.offsets, **self.local.offsets}
+        """Return the addresses of its variables in shared and local memory."""
+        shared = {name: SHARED_BASE + offset for name, offset in self.kernel.static_shared.offsets.items()}
+        return {**shared, **self.local.offsets}
 
     def _arrange_local(self) -> None:
         """Lay out local memory: the variables of the kernel and of each function, and a stack for recursive ones."""
@@ -159,7 +167,7 @@ class Decoder:
                 return lambda machine: (machine.calls.depth + below).astype(dtype)
             return _always(self.offsets[name] + offset, dtype)
         if name in kernel.dynamic_shared:
-            return _always(kernel.static_shared.size + offset, dtype)
+            return _always(SHARED_BASE + kernel.static_shared.size + offset, dtype)
         if name in (parameters := [name for name, _ in self.entry.parameters]):
             return _always(parameters.index(name) * PARAMETER_SPACING + offset, dtype)
         if name in kernel.functions:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gemm_ref.launch import Launch
-from gemm_ref.ptx.core.memory import GlobalMemory, PerOwner
+from gemm_ref.ptx.core.memory import SHARED_BASE, GlobalMemory, PerOwner
 from gemm_ref.ptx.text.parser import Instruction
 
 
@@ -42,7 +42,7 @@ class Lanes:
         self.warp_of_lane = self.block_index * launch.num_warps + self.thread_of_lane // 32  # in the machine
         # Linear, in the whole grid; int32, as the detectors store it, since NumPy compares equal types faster.
         self.thread_in_grid = (self.block_of_lane * launch.threads + self.thread_of_lane).astype(np.int32)
-        self.shared = PerOwner("shared memory", shared_bytes, self.block_index, len(blocks))
+        self.shared = PerOwner("shared memory", shared_bytes, self.block_index, len(blocks), SHARED_BASE)
         self.active: np.ndarray | None = None  # the lanes that execute the current instruction; None: all alive ones
         self.alive: np.ndarray | None = None  # the lanes that have not exited; None: all
         self.now = 0  # the place of the current instruction in the program

@@ -1,8 +1,8 @@
 """The memories of the reference GPU: address layout, bounds, alignment, typed views (PTX ISA, 5.1, state spaces).
 
 Addresses are virtual. Tensor i begins near (i + 1) << 40, at the offset in a 256-byte line that it would have on a GPU,
-so that alignment is real and no overrun can reach another tensor. Shared memory starts at 0 for each thread block and
-local memory at 0 for each thread, as PTX's state spaces do; the windows map both into the generic address space.
+so that alignment is real and no overrun can reach another tensor. Shared memory starts at SHARED_BASE for each thread
+block and local memory at 0 for each thread; the windows map both into the generic address space.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from gemm_ref.ptx.text.dtypes import SIGNED, UNSIGNED, Value
 from gemm_ref.ptx.text.errors import MemoryFault
 from gemm_ref.ptx.text.parser import Variable
 
-SHARED_WINDOW = 1 << 60  # generic address of shared byte 0
+# Where a block's own shared memory begins, from sm_90 on: the bytes before it are the system's. ptxas puts the first
+# array there, and others behind it as aligned as they must be from there: one of 8192 bytes is at 0x2400 (nvcc 13.0).
+SHARED_BASE = 1024
+SHARED_WINDOW = 1 << 60  # generic address of the first of the system's
 LOCAL_WINDOW = 1 << 61  # generic address of local byte 0
 PARAMETER_WINDOW = 1 << 62  # generic address of the first parameter
 PARAMETER_SPACING = 1 << 15  # bytes from a parameter to the next: at least the size of all parameters of a kernel
@@ -95,10 +98,10 @@ class Block:
 class PerOwner(Block):
     """Shared memory of each thread block, or local memory of each thread, owner after owner."""
 
-    def __init__(self, name: str, size: int, owner_of_lane: np.ndarray, owners: int) -> None:
+    def __init__(self, name: str, size: int, owner_of_lane: np.ndarray, owners: int, first: int = 0) -> None:
         self.stride = round_up(size, 16)  # bytes from an owner's part to the next one's
         self.data = np.full(max(self.stride * owners, 16), _UNWRITTEN, np.uint8)
-        super().__init__(name, self.data, size, base=owner_of_lane.astype(np.int64) * self.stride)
+        super().__init__(name, self.data, size, first, base=owner_of_lane.astype(np.int64) * self.stride - first)
 
 
 class Tensor(Block):

@@ -197,7 +197,7 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Control:
         block, footprint = machine.blocks("shared")[0], machine.footprint(rows.base(machine))
         for j in range(len(items)):
             start = rows.offset // (2 if transposed else 4)
-            before = start < 0 or footprint.low < 0  # a view cannot begin before its block, nor an index
+            before = start < 0 or footprint.low < block.first  # a view cannot begin before its block, nor an index
             view = block.view(2 if transposed else 4)[0 if before else start :]
             index = [
                 footprint.cached((j, half), functools.partial(_matrix_index, machine, footprint, j, half))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemm_ref.ptx.core.machine import Machine
+from gemm_ref.ptx.core.memory import SHARED_BASE
 from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault
 from gemm_ref.ptx.units.tile import swizzle
 
@@ -28,7 +29,10 @@ _SPANS = np.array([0, 128, 64, 32])  # by the swizzle field of a descriptor
 
 @dataclass(frozen=True)
 class Descriptors:
-    """The fields of some matrix descriptors, in bytes, an int64 array each; `span` is the one swizzle of them all."""
+    """The fields of some matrix descriptors, in bytes, an int64 array each; `span` is the one swizzle of them all.
+
+    start: in the block's own shared memory.
+    """
 
     start: np.ndarray
     leading: np.ndarray
@@ -48,7 +52,7 @@ class Descriptors:
                 f"{place}: matrix descriptors of different swizzles in one instruction, or with a base offset: start "
                 "the tile at a multiple of 1024 bytes"
             )
-        return cls(start, leading, stride, int(spans[0]))
+        return cls(start - SHARED_BASE, leading, stride, int(spans[0]))
 
 
 def tile_addresses(

@@ -53,6 +53,19 @@ st.global.v4.u32 [%rd1], {{%r2, %r6, %r7, 9}};"""
     assert bits_of(out) == [x for i in range(16) for x in (100 + 4 * i, 102 + 4 * i, 103 + 4 * i, 9)]
 
 
+def test_shared_memory_begins_where_ptxas_and_the_system_let_it():
+    """The first KiB is the system's, and the alignment of an array counts from there, as in the code for sm_90."""
+    out, declared = words([0] * 4), ".shared .align 4 .b8 first[40]; .shared .align 8192 .b8 second[64];"
+    last = ".extern .shared .align 16 .b8 last[];"
+    body = f"""{declared} .reg .b64 %rd0; .reg .b32 %r<5>;
+ld.param.u64 %rd0, [p0]; mov.u32 %r0, first; mov.u32 %r1, second; mov.u32 %r2, last; st.shared.u32 [second], %r1;
+xor.b32 %r3, %r1, 8192; st.global.v4.u32 [%rd0], {{%r0, %r1, %r2, %r3}};"""
+    run_kernel(body, [out], block=(1, 1, 1), shared=16, outside=last)
+    assert bits_of(out) == [0x400, 0x2400, 0x2440, 0x400]
+    with pytest.raises(ptx.MemoryFault, match="out of bounds"):
+        run_kernel(body.replace("[second], %r1", "[0], %r1"), [out], block=(1, 1, 1), shared=16, outside=last)
+
+
 def test_parameters_are_read_with_the_type_of_the_load():
     out = words([0] * 2)
     body = ".reg .b64 %rd0; .reg .b32 %r<3>; .reg .b16 %h1; ld.param.u64 %rd0, [p0]; ld.param.s8 %h1, [p1];"

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from gemm_ref import ptx
+from gemm_ref.ptx.core.memory import SHARED_BASE
 from gemm_ref.ptx.units.tensor_core import multiply_add
 from tests.ptx.harness import run_kernel
 
@@ -20,7 +21,7 @@ MODES = {0: 0, 128: 1, 64: 2, 32: 3}
 
 
 def descriptor(start: int, leading: int, stride: int, swizzle: int) -> int:
-    return start // 16 | leading // 16 << 16 | stride // 16 << 32 | MODES[swizzle] << 62
+    return (SHARED_BASE + start) // 16 | leading // 16 << 16 | stride // 16 << 32 | MODES[swizzle] << 62
 
 
 def place(row: np.ndarray, k: np.ndarray, leading: int, stride: int, swizzle: int, transposed: bool, size: int):
