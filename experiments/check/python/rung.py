@@ -1,21 +1,22 @@
-"""A rung of the ladder in Triton or Gluon: the registry has its launch, so it runs through its package's `gemm`."""
+"""A rung of the ladder: the registry has its launch and its constants, so it runs through its package's `gemm`."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
 import gemm_ref
-import triton_kernels
 from experiments.check.subject import PLAIN, Options, Scales, Subject
 from experiments.records.request import UsageError
 from gemm_ref.dialect import BY_HAND, DIALECTS
 from gemm_ref.rung import DEFAULT_VARIANT
 
-ROOT = Path(triton_kernels.__file__).parents[1]
+ROOT = Path(gemm_ref.__file__).parents[1]
 
 
 def find_file(file: Path, dialect: str) -> Path:
@@ -37,30 +38,31 @@ def find_file(file: Path, dialect: str) -> Path:
 
 
 def find_rung(path: Path, options: Options) -> RungKernel | None:
-    """Returns the rung whose file this is; None if it is of none. Raises UsageError for options that a rung has not."""
-    for dialect in DIALECTS.values():
-        if path.resolve().parent != ROOT / dialect.folder or dialect.backend != "triton":
-            continue
-        rung = next((each for each in gemm_ref.STAGES.values() if each.id == path.stem), None)
-        if rung is None:
+    """Returns the rung whose file this is; None if it is of none, or of one in CUDA that options say how to launch.
+
+    Raises UsageError for options that a rung in Python has not.
+    """
+    folders = {ROOT / dialect.folder: dialect for dialect in DIALECTS.values()}
+    dialect = folders.get(path.resolve().parent)
+    rung = next((each for each in gemm_ref.STAGES.values() if each.id == path.stem), None)
+    if not (dialect and rung) or path.suffix != dialect.suffix:
+        return None
+    kept = Options(math=options.math, like=options.like, trust=options.trust)
+    if options != kept:
+        if dialect.name == BY_HAND:
             return None
-        kept = Options(math=options.math, like=options.like, trust=options.trust)
-        if options != kept:
-            names = [f"--{name}" for name, value in vars(options).items() if value != getattr(kept, name)]
-            raise UsageError(
-                f"{path.name} is a rung, whose registry entry has its launch: leave out {', '.join(names)}"
-            )
-        if options.math and options.math not in rung.maths:
-            raise UsageError(f"{rung.id} does not compute in {options.math}: it has {', '.join(rung.maths)}")
-        config = rung.config(rung.find_variant(DEFAULT_VARIANT, dialect.name), dialect.name)
-        return RungKernel(
-            path=path,
-            name=rung.id,
-            dialect=dialect.name,
-            tile=(config.BLOCK_M, config.BLOCK_N),
-            math=options.math or rung.maths[0],
-        )
-    return None
+        names = [f"--{name}" for name, value in vars(options).items() if value != getattr(kept, name)]
+        raise UsageError(f"{path.name} is a rung, whose registry entry has its launch: leave out {', '.join(names)}")
+    if options.math and options.math not in rung.maths:
+        raise UsageError(f"{rung.id} does not compute in {options.math}: it has {', '.join(rung.maths)}")
+    config = rung.config(rung.find_variant(DEFAULT_VARIANT, dialect.name), dialect.name)
+    return RungKernel(
+        path=path,
+        name=rung.id,
+        dialect=dialect.name,
+        tile=(config.BLOCK_M, config.BLOCK_N),
+        math=options.math or rung.maths[0],
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,7 +71,8 @@ class RungKernel(Subject):
 
     @property
     def how(self) -> str:
-        return f"triton_kernels.gemm(a, b, stage={self.name!r}, dialect={self.dialect!r}, math={self.math!r}, out=c)"
+        dialect = "" if self.dialect == BY_HAND else f", dialect={self.dialect!r}"
+        return f"{self._package.__name__}.gemm(a, b, stage={self.name!r}{dialect}, math={self.math!r}, out=c)"
 
     def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
         self._multiply(a, b, c)
@@ -78,4 +81,9 @@ class RungKernel(Subject):
         return self._multiply
 
     def _multiply(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        return triton_kernels.gemm(a, b, stage=self.name, dialect=self.dialect, math=self.math, out=out)
+        dialect = {} if self.dialect == BY_HAND else {"dialect": self.dialect}
+        return self._package.gemm(a, b, stage=self.name, math=self.math, out=out, **dialect)
+
+    @property
+    def _package(self) -> ModuleType:
+        return importlib.import_module(DIALECTS[self.dialect].package)

@@ -17,7 +17,6 @@ from experiments.check.subject import attempt
 from experiments.records.request import UsageError
 from gemm_ref import STAGES
 from gemm_ref.build import CACHE, digest, write_whole
-from gemm_ref.dialect import OTHERS
 from tests.experiments.check.helpers import check_file, codes, values
 from tests.experiments.check.test_reports import CASES
 
@@ -51,13 +50,20 @@ def test_a_sound_kernel(text):
     assert (Note.ALLOCATES_C in codes(found.notes)) == (text is GLUON)
 
 
-@pytest.mark.parametrize(
-    "rung, dialect", [(rung.id, dialect) for rung in STAGES.values() for dialect in OTHERS if dialect in rung.dialects]
-)
+RUNGS = [(rung.id, dialect) for rung in STAGES.values() for dialect in rung.dialects]
+
+
+@pytest.mark.cases("rung, dialect", [*RUNGS[::3], *RUNGS[1::6]], RUNGS)
 def test_every_rung_is_sound_by_its_name(uncounted, rung, dialect):
     """At five tiles of 32 rows and one of columns, which a grid with exchanged axes does not cover."""
     found = check_file(find_file(Path(rung[:3]), dialect), ("140x30x39",))
     assert found.sound and (found.name, found.dialect) == (rung, dialect), found
+
+
+def test_a_rung_in_cuda_is_any_file_where_options_say_how_to_launch_it(uncounted):
+    launch = {"block": "32,32", "grid": "cdiv(M,32),cdiv(N,32)"}
+    found = check_file(find_file(Path("s01"), ""), ("33x35x39",), **launch)
+    assert found.sound and found.how.startswith("s01_naive<32, 32>(A, B, C, M, N, K)"), found.how
 
 
 @pytest.mark.parametrize(
