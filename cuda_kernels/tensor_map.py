@@ -144,26 +144,45 @@ def for_gpu(boxed: tuple[Boxed, ...]) -> Callable[..., ctypes.Array]:
 
 @functools.lru_cache(maxsize=1024)
 def _encode(address: int, element_type: int, rows: int, columns: int, step: int, box: Box, swizzle: int) -> bytes:
+    promotion = _PROMOTIONS[_promoted(address, step)]
+    return encode(address, element_type, (columns, rows), (step,), (box.columns, box.rows), swizzle, promotion)
+
+
+def encode(
+    address: int,
+    element_type: int,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    box: tuple[int, ...],
+    swizzle: int,
+    promotion: int = 0,
+) -> bytes:
+    """A CUtensorMap of memory on the GPU, as the driver encodes it; sizes and box in elements, the innermost first.
+
+    strides: bytes, of each dimension but the innermost. The others are cuda.h's codes. Raises RuntimeError with the
+    driver's error where that refuses it.
+    """
     whole = _aligned(bytes(MAP_BYTES))
+    rank = len(sizes)
     driver.bind_context()
     error = driver.library().cuTensorMapEncodeTiled(
         ctypes.byref(whole),
         element_type,
-        2,  # dimensions, the innermost first
+        rank,
         ctypes.c_void_p(address),
-        (ctypes.c_uint64 * 2)(columns, rows),
-        (ctypes.c_uint64 * 1)(step),
-        (ctypes.c_uint32 * 2)(box.columns, box.rows),
-        (ctypes.c_uint32 * 2)(1, 1),
+        (ctypes.c_uint64 * rank)(*sizes),
+        (ctypes.c_uint64 * max(rank - 1, 1))(*strides),
+        (ctypes.c_uint32 * rank)(*box),
+        (ctypes.c_uint32 * rank)(*[1] * rank),
         0,  # not interleaved
         swizzle,
-        _PROMOTIONS[_promoted(address, step)],
+        promotion,
         0,  # zeros outside the matrix
     )
     if error:
         raise RuntimeError(
-            f"the CUDA driver rejected a tensor map of {rows} x {columns} elements of type {element_type} "
-            f"(CUtensorMapDataType), {step} bytes per row, box {box}: CUresult {error}"
+            f"the CUDA driver rejected a tensor map of {' x '.join(map(str, reversed(sizes)))} elements of type "
+            f"{element_type} (CUtensorMapDataType), {strides} bytes per row, box {box}: CUresult {error}"
         )
     return bytes(whole)
 

@@ -238,5 +238,5 @@ def _accesses(subject: CudaKernel, problem: gemm_ref.Problem) -> list[tuple[ptx.
         ptx.watched(observer := _Offsets(), InstructionLimit()),
     ):
         launch = replace(subject.launch.at(problem), grid=(1, 1, 1))
-        subject.start(problem, launch, held)
+        subject.start(problem, launch, held).run()
     return observer.accesses

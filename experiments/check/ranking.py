@@ -29,6 +29,9 @@ def rank(subject: Subject, report: Report, problems: Sequence[gemm_ref.Problem])
     if not report.verdicts[0].right:
         report.unchecked.append(message(Unchecked.PLACE_OF_WRONG_KERNEL))
         return
+    if subject.finish.has_epilogue:
+        report.unchecked.append(message(Unchecked.PLACE, reason="it computes more than the product, and no rung does"))
+        return
     problem = subject.nearest_problem(max(problems, key=lambda each: each.flops) if problems else SIZE)
     own = Contender(
         stage=subject.name,

@@ -30,6 +30,7 @@ from gemm_ref.ptx.detect.detectors import Detectors as Detectors
 from gemm_ref.ptx.detect.finding import Finding as Finding
 from gemm_ref.ptx.program import Pointers as Pointers
 from gemm_ref.ptx.program import Struct as Struct
+from gemm_ref.ptx.program import argument_bytes as argument_bytes
 from gemm_ref.ptx.program import entries as entries
 from gemm_ref.ptx.program import is_called as is_called
 from gemm_ref.ptx.program import load as load

@@ -7,7 +7,7 @@ import functools
 import gc
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -165,7 +165,9 @@ def run(
         if isinstance(value, TensorMap | tuple):
             parameters.append([_tile(memory, name, map_) for map_ in (value if isinstance(value, tuple) else (value,))])
         elif isinstance(value, Struct):
-            parameters.append(_struct_bytes(memory, name, value, kind))
+            parts = {offset: f"{name} + {offset}" for offset, *_ in value.fields} | dict(value.names)
+            add = functools.partial(_add_part, memory, parts)
+            parameters.append(np.frombuffer(argument_bytes(value, kind, add), np.uint8))
         elif isinstance(value, Pointers):
             addresses = [memory.add(each, x) for each, x in zip(value.names, value.tensors, strict=True)]
             parameters.append(_parameter_value(memory.add(name, torch.tensor(addresses)), kind))
@@ -254,18 +256,29 @@ def _accepted_types(kind: str) -> Any:
     return (Struct,) if kind.endswith("]") else (torch.Tensor, Pointers, int, float, np.number)
 
 
-def _struct_bytes(memory: GlobalMemory, name: str, struct: Struct, kind: str) -> np.ndarray:
-    """Return the bytes of a struct, with the addresses of tensors. Raises ValueError for a field outside of it."""
-    size = int(kind.rstrip("]").partition("[")[2])
-    data = bytearray(size)
-    for offset, field, value in struct.fields:
-        if isinstance(value, torch.Tensor):
-            value = memory.add(dict(struct.names).get(offset, f"{name} + {offset}"), value)
-        bits = _parameter_value(value, field).tobytes()
-        if not 0 <= offset <= size - len(bits):
-            raise ValueError(f"{name} has {size} bytes: a {field} at byte {offset} is outside")
-        data[offset : offset + len(bits)] = bits
-    return np.frombuffer(bytes(data), np.uint8)
+def argument_bytes(
+    value: torch.Tensor | Struct | int | float, kind: str, address_of: Callable[[torch.Tensor, int], int]
+) -> bytes:
+    """Return an argument as a kernel finds it in its parameters, of this type in PTX.
+
+    address_of: returns the address of a tensor, which is called with its offset in a struct, too. Raises ValueError for
+    a field outside of its struct.
+    """
+    if isinstance(value, Struct):
+        size = int(kind.rstrip("]").partition("[")[2])
+        data = bytearray(size)
+        for offset, field, part in value.fields:
+            number = address_of(part, offset) if isinstance(part, torch.Tensor) else part
+            bits = _parameter_value(number, field).tobytes()
+            if not 0 <= offset <= size - len(bits):
+                raise ValueError(f"a struct has {size} bytes: a {field} at byte {offset} is outside")
+            data[offset : offset + len(bits)] = bits
+        return bytes(data)
+    return _parameter_value(address_of(value, 0) if isinstance(value, torch.Tensor) else value, kind).tobytes()
+
+
+def _add_part(memory: GlobalMemory, names: Mapping[int, str], x: torch.Tensor, offset: int) -> int:
+    return memory.add(names[offset], x)
 
 
 def _place_variables(kernel: DecodedKernel, memory: GlobalMemory) -> dict[str, int]:

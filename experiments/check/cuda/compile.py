@@ -270,6 +270,11 @@ class Unit:
 
         return self._once(one, compile_instance)
 
+    def assemble(self, template: str, capability: tuple[int, int]) -> bytes:
+        """The machine code of the kernel for another GPU; template: `<128, float>`. Raises UsageError, BuildError."""
+        text = _compile_ptx(self, self.in_cpp(()) + template if template else "", capability)[0]
+        return toolchain.assemble(text, capability)
+
     def in_cpp(self, template: Sequence[str]) -> str:
         """Returns the kernel's name in C++, with its namespace and the arguments of its template."""
         scopes = (f.scope for f, _, _ in self.all_functions() if f.is_kernel and f.name == self.kernel)
@@ -339,11 +344,13 @@ def compile_with_repairs(unit: Unit, compile_: Callable[[], T], repair: Callable
     raise UsageError(f"{unit.path.name} does not compile: it lacks more than {_MAX_REPAIRS} headers")
 
 
-def _compile_ptx(unit: Unit, instance: str) -> tuple[str, str, str]:
+def _compile_ptx(
+    unit: Unit, instance: str, capability: tuple[int, int] = toolchain.REFERENCE_CAPABILITY
+) -> tuple[str, str, str]:
     """Returns (PTX, warnings, the name in PTX of `instance`, `kernel<float, 32>`). Raises UsageError."""
     after = f'extern "C" __device__ const void* const {_MARK} = (const void*)&{instance};\n' if instance else ""
     text, output = compile_with_repairs(
-        unit, lambda: source.compile_ptx(unit.compose(after=after), "checked.cu", flags=unit.arguments())
+        unit, lambda: source.compile_ptx(unit.compose(after=after), "checked.cu", capability, unit.arguments())
     )
     marked = re.search(rf"^.*\b{_MARK} = (\w+);\n", text, re.M)
     return (text.replace(marked[0], ""), output, marked[1]) if marked else (text, output, "")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import math
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 
 import gemm_ref
+from cuda_kernels.ceilings.image import Image
 from experiments.check.cuda.compile import Unit
 from experiments.check.cuda.expressions import evaluate
 from experiments.check.cuda.host_code import recorder
@@ -27,42 +27,14 @@ from experiments.check.messages import Message
 from experiments.check.subject import PLAIN, Scales, Subject, bias_vector, operands
 from experiments.records.request import UsageError
 from gemm_ref import ptx
-from gemm_ref.build import build_library, open_library
 from gemm_ref.launch import round_up
 from gemm_ref.ptx.program import demangled
-from gemm_ref.toolchain import architecture, find_toolkit
-
-# torch's flags disable the operators of half, which nvcc alone provides, and so the reference GPU's source has.
-_LIKE_NVCC = "".join(
-    f"#undef __CUDA_NO_{name}__\n"
-    for name in ("HALF_OPERATORS", "HALF_CONVERSIONS", "BFLOAT16_CONVERSIONS", "HALF2_OPERATORS")
-)
-_LAUNCHER = """
-#include <cuda_runtime.h>
-extern "C" cudaError_t launch(const unsigned* axes, unsigned shared_bytes, void** arguments, cudaStream_t stream) {
-    const void* kernel = (const void*)&KERNEL;
-    if (shared_bytes > 48 * 1024) {  // more than this must be requested
-        cudaError_t error =
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
-        if (error != cudaSuccess) return error;
-    }
-    const dim3 grid(axes[0], axes[1], axes[2]), block(axes[3], axes[4], axes[5]);
-    return cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, stream);
-}
-extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }
-"""
+from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
 _DEFINITION = re.compile(r"\b(\w+)\s*=(?!=)\s*([^;={}]+)")
 _GROUP = re.compile(r"group|swizzle|super|raster", re.I)  # in names of constants
 _GROUP_SIDE, _MAX_GROUP_SIDE = 8, 16  # rows or columns of tiles of a group: the usual number, and the most
 _LARGE_SIZES = 8192, 16384
-
-CValue = ctypes.c_void_p | ctypes.c_float | ctypes.c_double | ctypes.c_size_t | ctypes.c_int64 | ctypes.c_int32
-_FRACTIONS: dict[str, type[ctypes.c_float | ctypes.c_double]] = {"float": ctypes.c_float, "double": ctypes.c_double}
-_WHOLE: dict[str, type[ctypes.c_size_t | ctypes.c_int64]] = {
-    "size_t": ctypes.c_size_t,
-    **dict.fromkeys(("long", "longlong", "int64_t", "uint64_t", "longint"), ctypes.c_int64),
-}  # others are int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -202,38 +174,43 @@ class CudaKernel(Subject):
 
     def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
         problem = gemm_ref.Problem(a.shape[0], b.shape[1], a.shape[1], self.math)
-        pointers, renamed = self._pointers(a, b, c, scales), self.storage.rename_sizes(problem)
-        more = self.recording.at(renamed).with_roles(self.roles).more if self.recording and self.launch.recorded else ()
-        launch, result = self.launch.at(renamed), "D" if "D" in self.roles else "C"
+        pointers, after = self._pointers(a, b, c, scales), [record.after for record in self._more(problem)]
+        result = "D" if "D" in self.roles else "C"
         try:
-            if not more:
-                partly = [name for name, *_ in self.storage.padded]
-                self.start(problem, replace(launch, partly=("C",)) if "C" in partly else launch, pointers, scales)
-                return
-            with ptx.watched(streams := Streams()):
-                self.start(problem, replace(launch, partly=("C",)), pointers, scales)
-                for number, record in enumerate(more, 2):
-                    self._start_next(record, number, pointers, scales)
-            streams.require_order([frozenset(), *(record.after for record in more)], pointers[result])
+            with ptx.watched(streams := Streams()) if after else contextlib.nullcontext():
+                for start in self._starts(problem, pointers, scales):
+                    start.run()
+            if after:
+                streams.require_order([frozenset(), *after], pointers[result])
         finally:
             self.storage.load(pointers[result], c)
 
-    def _start_next(
-        self, record: RecordedLaunch, number: int, pointers: dict[str | int, torch.Tensor], scales: Scales
-    ) -> None:
-        """Runs a further launch, whose C is no longer what it was before the first."""
-        assert self.recording
-        kernel = self.unit.recorded(record.entry, self.recording.program.ptx, self.recording.compiler_output)
-        known = {"ALPHA": scales.alpha, "BETA": scales.beta}
-        values = [
-            recorder.narrow(known[role], kind, self.dtypes["A"])
-            if role in known
-            else recorder.value(raw, kind, pointers, record)
-            for role, raw, (_, kind) in zip(self.roles, record.arguments, kernel.entry.parameters, strict=True)
-        ]
-        place = f"C of launch {number}"
-        names = [place if role == "C" else role if role in POINTERS else "" for role in self.roles]
-        ptx.run(kernel, replace(record.launch, partly=(place,)), values, names=names)
+    def _more(self, problem: gemm_ref.Problem) -> tuple[RecordedLaunch, ...]:
+        """The launches after the first, where the host code determines them."""
+        if not (self.recording and self.launch.recorded):
+            return ()
+        return self._recorded(problem).with_roles(self.roles).more
+
+    def _starts(
+        self, problem: gemm_ref.Problem, pointers: dict[str | int, torch.Tensor], scales: Scales
+    ) -> Iterator[Start]:
+        """Yields the launches in their order; only the first finds C as it was."""
+        launch, more = self.launch.at(self.storage.rename_sizes(problem)), self._more(problem)
+        if more or any(name == "C" for name, *_ in self.storage.padded):
+            launch = replace(launch, partly=("C",))
+        yield self.start(problem, launch, pointers, scales)
+        for number, record in enumerate(more, 2):
+            kernel = self._kernel_of(record)
+            known = {"ALPHA": scales.alpha, "BETA": scales.beta}
+            values = [
+                recorder.narrow(known[role], kind, self.dtypes["A"])
+                if role in known
+                else recorder.value(raw, kind, pointers, record)
+                for role, raw, (_, kind) in zip(self.roles, record.arguments, kernel.entry.parameters, strict=True)
+            ]
+            place = f"C of launch {number}"
+            names = [place if role == "C" else role if role in POINTERS else "" for role in self.roles]
+            yield Start(kernel, replace(record.launch, partly=(place,)), values, names)
 
     def _pointers(
         self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales
@@ -253,8 +230,8 @@ class CudaKernel(Subject):
         launch: gemm_ref.Launch,
         pointers: dict[str | int, torch.Tensor],
         scales: Scales = PLAIN,
-    ) -> None:
-        """Runs the kernel on the reference GPU; the tensors, by role, need not have the problem's sizes.
+    ) -> Start:
+        """Returns the first launch with its arguments; the tensors, by role, need not have the problem's sizes.
 
         Buffers that the host code allocates are added to them.
         """
@@ -269,7 +246,7 @@ class CudaKernel(Subject):
                 value = self._value(role, problem, pointers, scales)
                 values.append(recorder.narrow(value, kind, self.dtypes["A"]))
         renamed = {"C": "the C that beta multiplies", "D": "C"} if "D" in self.roles else {}
-        ptx.run(kernel, launch, values, names=[renamed.get(x, x) if x in POINTERS else "" for x in self.roles])
+        return Start(kernel, launch, values, [renamed.get(x, x) if x in POINTERS else "" for x in self.roles])
 
     def _value(self, role: str, problem: gemm_ref.Problem, pointers: Mapping[str | int, torch.Tensor], scales: Scales):
         known = {**pointers, "ALPHA": scales.alpha, "BETA": scales.beta, "NULL": 0}
@@ -287,8 +264,11 @@ class CudaKernel(Subject):
         if not self.recording:
             guessed = self.template if "--template" in self.guessed else ()
             return self.unit.instance(self._template_arguments(problem), guessed)
-        entry = self._recorded(problem).entry
-        return self.unit.recorded(entry, self.recording.program.ptx, self.recording.compiler_output)
+        return self._kernel_of(self._recorded(problem))
+
+    def _kernel_of(self, record: RecordedLaunch) -> ptx.DecodedKernel:
+        assert self.recording
+        return self.unit.recorded(record.entry, self.recording.program.ptx, self.recording.compiler_output)
 
     def _recorded(self, problem: gemm_ref.Problem) -> RecordedLaunch:
         """The launch of the host code there, or the one that is scaled."""
@@ -305,45 +285,47 @@ class CudaKernel(Subject):
     # --- on a GPU --------------------------------------------------------------------------------------------
 
     def gpu_call(self, problem: gemm_ref.Problem):
-        if self.launch.recorded:
-            one = instance(self._recorded(problem).entry, self.name)
-        else:
-            one = self.unit.in_cpp(self._template_arguments(problem))
-        return functools.partial(self._call_on_gpu, _build(self.unit, one), problem)
+        starts = [self._loaded(problem), *(self._kernel_of(record) for record in self._more(problem))]
+        capability = torch.cuda.get_device_capability()
+        images = {kernel.name: Image(self._machine_code(kernel, capability)) for kernel in starts}
+        return functools.partial(self._call_on_gpu, images, problem)
 
-    def _call_on_gpu(self, library: ctypes.CDLL, problem: gemm_ref.Problem, a, b, out) -> torch.Tensor:
+    def _machine_code(self, kernel: ptx.DecodedKernel, capability: tuple[int, int]) -> bytes:
+        """What runs on a GPU: of the PTX that the reference GPU runs, where the GPU is of its architecture."""
+        if capability == REFERENCE_CAPABILITY and kernel.cubin is not None:
+            return kernel.cubin()
+        return self.unit.assemble(instance(kernel.name, self.name).removeprefix(self.name), capability)
+
+    def _call_on_gpu(self, images: Mapping[str, Image], problem: gemm_ref.Problem, a, b, out) -> torch.Tensor:
         """Launches on torch's current stream. Raises RuntimeError if that fails."""
         pointers = self._pointers(a, b, out, PLAIN)
-        if "BETA" in self.roles:
+        if "BETA" in self.roles or self.zeroed or self.finite:
             pointers["C"].zero_()
-        values = [_as_c(p.type, self._value(role, problem, pointers, PLAIN)) for p, role in self._bound]
-        addresses = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-        launch = self.launch.at(self.storage.rename_sizes(problem))
-        axes = (ctypes.c_uint * 6)(*launch.grid, *launch.block)
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        if error := library.launch(axes, ctypes.c_uint(launch.shared_bytes), addresses, stream):
-            library.describe_error.restype = ctypes.c_char_p
-            raise RuntimeError(f"{self.name} did not start with {launch}: {library.describe_error(error).decode()}")
+        for start in self._starts(problem, pointers, PLAIN):
+            start.run_on_gpu(images[start.kernel.name])
         self.storage.load(pointers["D" if "D" in self.roles else "C"], out)
         return out
 
 
-def _build(unit: Unit, kernel: str) -> ctypes.CDLL:
-    """Returns the library that starts `kernel`, its name with template arguments. Raises BuildError."""
-    arch = architecture(torch.cuda.get_device_capability())
-    library = build_library(
-        "checked",
-        cuda=unit.compose(before=_LIKE_NVCC, after=_LAUNCHER.replace("KERNEL", kernel)),
-        cuda_cflags=(*unit.arguments(), f"-gencode=arch=compute_{arch},code=sm_{arch}"),
-        cuda_home=find_toolkit(),
-    )
-    return open_library(library)
+@dataclass(frozen=True)
+class Start:
+    """A launch with its arguments; `names` is what messages call the tensors among them."""
 
+    kernel: ptx.DecodedKernel
+    launch: gemm_ref.Launch
+    values: Sequence[recorder.Value | float]
+    names: Sequence[str]
 
-def _as_c(type_: str, value: torch.Tensor | float | int) -> CValue:
-    if isinstance(value, torch.Tensor):
-        return ctypes.c_void_p(value.data_ptr())
-    plain = re.sub(r"\b(?:const|unsigned|signed)\b|\s|&", "", type_) or "int"
-    if plain in _FRACTIONS:
-        return _FRACTIONS[plain](value)
-    return _WHOLE.get(plain, ctypes.c_int32)(int(value))
+    def run(self) -> None:
+        """Runs it on the reference GPU. Raises PtxError at a fault."""
+        ptx.run(self.kernel, self.launch, self.values, names=self.names)
+
+    def run_on_gpu(self, image: Image) -> None:
+        """Starts it on torch's current stream. Raises RuntimeError if that fails."""
+        parameters = zip(self.values, self.kernel.entry.parameters, strict=True)
+        arguments = [
+            value if isinstance(value, bytes) else ptx.argument_bytes(value, kind, lambda x, _: x.data_ptr())
+            for value, (_, kind) in parameters
+        ]
+        cluster = self.launch.cluster if self.kernel.entry.cluster is None else (1, 1, 1)
+        image.start(self.kernel.name, replace(self.launch, cluster=cluster), arguments, self.kernel.cooperates)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import struct
+from typing import ClassVar
+
 import pytest
+import torch
 from rich.console import Console
 
 import gemm_ref
 from experiments.bench.eligibility import with_controls
-from experiments.check import ranking
+from experiments.check import cage, ranking
 from experiments.check.checker import Checker
 from experiments.check.command import open_file
+from experiments.check.cuda import kernel as cuda_kernel
 from experiments.check.messages import Unchecked
 from experiments.check.show import show
-from experiments.check.subject import Options, Subject
+from experiments.check.subject import Options, Subject, operands
 from experiments.records.contenders import Contender
 from experiments.records.controls import CONTROL
 from experiments.records.rows import FAIL, TimedRow
+from gemm_ref.toolchain import REFERENCE_CAPABILITY
 from tests.experiments.check.helpers import MULTIPLY
 from tests.experiments.check.test_planted import KERNELS, OPTIONS
 
@@ -76,11 +82,59 @@ def test_a_wrong_kernel_is_not_timed(kernel):
     assert report.ranking == [] and report.unchecked[0].code is Unchecked.PLACE_OF_WRONG_KERNEL
 
 
+TYPED = """
+template <typename T>
+__global__ void scaled(size_t m, size_t n, size_t k, T alpha, const T* A, const T* B, T beta, T* C) {
+    size_t column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+    if (row >= m || column >= n) return;
+    T sum = 0;
+    for (size_t i = 0; i < k; ++i) sum += A[row * k + i] * B[i * n + column];
+    C[row * n + column] = alpha * sum + beta * C[row * n + column];
+}
+"""
+TYPED_OPTIONS = {"template": "float", "block": "16,16", "grid": "cdiv(N,16),cdiv(M,16)"}
+
+
+class FakeImage:
+    """Stands for a cubin on a GPU: records what its kernels are started with."""
+
+    started: ClassVar[list] = []
+
+    def __init__(self, cubin: bytes) -> None:
+        assert cubin.startswith(b"\x7fELF")
+
+    def start(self, *launch) -> None:
+        self.started.append(launch)
+
+
+def test_a_gpu_is_given_the_arguments_that_the_reference_gpu_is(kernel, monkeypatch):
+    """A number whose type is a parameter of the template is 1.0 in its bytes, and not the integer 1."""
+    monkeypatch.setattr(cuda_kernel, "Image", FakeImage)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: REFERENCE_CAPABILITY)
+    subject, problem = kernel(TYPED, **TYPED_OPTIONS), gemm_ref.Problem(33, 65, 70)
+    a, b = gemm_ref.make_inputs(problem, "integers")
+    subject.gpu_call(problem)(a, b, torch.full((33, 65), torch.nan))
+    [(name, launch, arguments, is_cooperative)] = FakeImage.started
+    assert "scaled" in name and launch.grid == (5, 3, 1) and launch.block == (16, 16, 1) and not is_cooperative
+    numbers = [struct.unpack(f"<{kind}", each)[0] for kind, each in zip("QQQfQQfQ", arguments, strict=True)]
+    assert numbers[:6] == [33, 65, 70, 1.0, a.data_ptr(), b.data_ptr()] and numbers[6] == 0.0
+
+
 @pytest.mark.gpu
-def test_it_runs_on_a_gpu(kernel):
-    subject, problem = kernel(MULTIPLY), gemm_ref.Problem(33, 65, 70)
-    a, b = gemm_ref.make_inputs(problem, "integers", device="cuda")
-    gemm_ref.checked_run(subject.gpu_call(problem), a, b, exact=True)
+@pytest.mark.parametrize("file", [*OPTIONS, "typed.cu"])
+def test_a_gpu_computes_what_the_reference_gpu_does(tmp_path, file):
+    """To the bit: no kernel of these adds in an order that changes from run to run."""
+    path, options = (KERNELS / file, OPTIONS[file]) if file in OPTIONS else (tmp_path / file, TYPED_OPTIONS)
+    if path.parent == tmp_path:
+        path.write_text(TYPED, encoding="utf-8")
+    with cage.session(trusted=True):
+        subject = open_file(path, Options(**options))
+        problem = subject.nearest_problem(gemm_ref.Problem(128, 192, 64))
+        call = subject.gpu_call(problem)
+        for kind in ("integers", "normal"):
+            a, b = operands(problem, kind)
+            subject.run(a, b, here := torch.zeros(problem.m, problem.n, dtype=subject.result_type), subject.plain)
+            assert torch.equal(here, call(a.cuda(), b.cuda(), torch.zeros_like(here, device="cuda")).cpu())
 
 
 def test_the_correctness_experiment_fails_a_kernel_that_is_right_by_luck(invoke, kernel, monkeypatch, tmp_path):

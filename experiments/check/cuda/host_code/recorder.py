@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 import torch
 
+from cuda_kernels.tensor_map import encode
 from experiments.check import cage
 from experiments.check.cuda import syntax
 from experiments.check.cuda.compile import Unit, compile_with_repairs
@@ -321,7 +322,7 @@ _POINTER = 8  # bytes
 _LARGEST = 1 << 28  # bytes of a buffer
 _UNWRITTEN = 0xFF  # the bytes of new memory: NaN as floats
 
-Value: TypeAlias = torch.Tensor | ptx.Struct | ptx.TensorMap | int
+Value: TypeAlias = torch.Tensor | ptx.Struct | ptx.TensorMap | bytes | int
 
 
 def places(record: RecordedLaunch) -> dict[int, str]:
@@ -346,8 +347,8 @@ def tensor_map_types(record: RecordedLaunch) -> dict[str, torch.dtype]:
 def value(raw: bytes, kind: str, given: dict[str | int, torch.Tensor], record: RecordedLaunch) -> Value:
     """Returns one argument, of this type in PTX.
 
-    given: the matrices by their roles; buffers are added by their places. Raises UsageError for what the reference GPU
-    cannot be given.
+    given: the matrices by their roles, on the reference GPU or on this machine's; buffers are added by their places.
+    Raises UsageError for what the reference GPU cannot be given.
     """
     if raw.startswith(_MARK):
         return _tensor_map(raw, given, record)
@@ -385,7 +386,7 @@ def _tensor(place: int, offset: int, given: dict[str | int, torch.Tensor], recor
         size = record.allocated[place]
         if not 0 < size <= _LARGEST:
             raise UsageError(f"the host code passes a buffer of {size} bytes: there may be {_LARGEST}")
-        room = torch.full((size + LINE,), _UNWRITTEN, dtype=torch.uint8)
+        room = torch.full((size + LINE,), _UNWRITTEN, dtype=torch.uint8, device=given["A"].device)
         given[place] = room[-room.data_ptr() % LINE :][:size]  # at the line of an allocation of a GPU
         byte, length = record.filled.get(place, (0, size if place in record.copied else 0))
         given[place][:length] = byte
@@ -393,7 +394,7 @@ def _tensor(place: int, offset: int, given: dict[str | int, torch.Tensor], recor
     return whole.view(-1)[offset // whole.element_size() :] if offset else whole
 
 
-def _tensor_map(raw: bytes, given: dict[str | int, torch.Tensor], record: RecordedLaunch) -> ptx.TensorMap:
+def _tensor_map(raw: bytes, given: dict[str | int, torch.Tensor], record: RecordedLaunch) -> ptx.TensorMap | bytes:
     _, base, *numbers = _ENCODED.unpack_from(raw)
     place, offset = divmod(base, 1 << PLACE)
     kind, rank, interleave, swizzle, fill = numbers[-5:]
@@ -402,9 +403,10 @@ def _tensor_map(raw: bytes, given: dict[str | int, torch.Tensor], record: Record
             "the host code makes a tensor map that is interleaved or filled with NaN: neither is understood"
         )
     sizes, strides, boxes = numbers[:rank], numbers[5 : 5 + rank - 1], numbers[9 : 9 + rank]
+    tensor = _tensor(place, offset, given, record)
+    if tensor.is_cuda:
+        return encode(tensor.data_ptr(), kind, tuple(sizes), tuple(strides), tuple(boxes), swizzle)
     try:
-        return ptx.TensorMap(
-            _tensor(place, offset, given, record), boxes, _SWIZZLES[swizzle], sizes, strides, to_tf32=kind == TMA_TF32
-        )
+        return ptx.TensorMap(tensor, boxes, _SWIZZLES[swizzle], sizes, strides, to_tf32=kind == TMA_TF32)
     except ValueError as error:
         raise UsageError(f"the host code makes a tensor map that the driver refuses: {error}") from error
