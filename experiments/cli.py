@@ -137,6 +137,7 @@ def run(
     gpus: Annotated[
         int, typer.Option(help="For scaling: at most so many GPUs, or processes on cpu. [all there are]")
     ] = 0,
+    layout: Annotated[str, typer.Option(help="Where both are timed, only this layout of B: kn (by rows) or nk.")] = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what would be read from an earlier run.")] = False,
     results: Results = None,
 ) -> None:
@@ -151,7 +152,7 @@ def run(
     from experiments.selection import make_request, named
 
     given, names = bool(names), named(names or ())
-    request = make_request(stage or (), backend or (), size or (), math, device, preset, gpus)
+    request = make_request(stage or (), backend or (), size or (), math, device, preset, gpus, layout)
     tell(f"importing what {len(names)} experiments take", out)  # pandas and torch take seconds
 
     from experiments import processes, runner

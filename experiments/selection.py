@@ -33,6 +33,7 @@ def make_request(
     device: str,
     preset: str = DEFAULT,
     gpus: int = 0,
+    layout: str = "",
 ) -> Request:
     """Check all filters. Raises UsageError naming what was wrong and what would be right."""
     for backend in backends:
@@ -40,6 +41,8 @@ def make_request(
     if math:
         _known("math mode", math, gemm_ref.MATHS)
     _known("preset", preset, PRESETS)
+    if layout:
+        _known("layout of B", layout, gemm_ref.B_LAYOUTS)
     try:
         ids = tuple(gemm_ref.get_stage(stage).id for stage in stages)
         problems = tuple(gemm_ref.Problem.parse(size) for size in sizes)
@@ -49,7 +52,7 @@ def make_request(
         _fits(problem)
     device = choose_device(device)
     _there_are(gpus, device)
-    return Request(device, ids, tuple(backends), problems, math, preset, gpus)
+    return Request(device, ids, tuple(backends), problems, math, preset, layout, gpus)
 
 
 def _there_are(gpus: int, device: str) -> None:

@@ -80,7 +80,7 @@ def answer(problem: Problem, gpu: clock.Gpu) -> Answer:
 def read_measured(card: str, math: str) -> pd.DataFrame:
     """Returns a compute type's timed rows, the newest first, with cold caches and with B as a default call has it."""
     parts = [frames.timed(store.read(store.PUBLISHED.parent / card, study), math) for study in _STUDIES]
-    rows = pd.concat([frames.shown(part) if "b_layout" in part else part for part in parts], ignore_index=True)
+    rows = pd.concat(map(frames.shown, parts), ignore_index=True)
     return rows[(rows["mode"] == COLD) & (rows["status"] == PASS)].sort_values("run", ascending=False, kind="stable")
 
 

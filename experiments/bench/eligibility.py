@@ -41,8 +41,9 @@ def unsuited_in_its_mode(contender: Contender, request: Request) -> str:
     return unsuited(contender, replace(request, math=contender.math))
 
 
-def by_math(request: Request, chosen: Sequence[Contender]) -> Iterator[tuple[Request, list[Contender]]]:
+def by_math(request: Request, chosen: Iterable[Contender]) -> Iterator[tuple[Request, list[Contender]]]:
     """Yields the contenders of one math mode after the other, with the request for that mode alone."""
+    chosen = list(chosen)
     for math in gemm_ref.MATHS:
         if of_math := [contender for contender in chosen if contender.math == math]:
             yield replace(request, math=math), of_math
@@ -53,6 +54,13 @@ def problems(request: Request, sizes: Iterable[tuple[int, int, int]]) -> list[ge
     math = request.math or "fp32"
     found = request.problems or [gemm_ref.Problem(*size) for size in sizes]
     return [replace(problem, math=math, b_layout=LAYOUT[math]) for problem in found]
+
+
+def layouts(request: Request) -> tuple[str, ...]:
+    """How B is stored in the math mode that is timed: on tensor cores both ways, unless --layout names one."""
+    if not request.math or request.math == "fp32":
+        return (LAYOUT["fp32"],)
+    return (request.layout,) if request.layout else gemm_ref.B_LAYOUTS
 
 
 def too_slow_on_cpu(contender: Contender, problem: gemm_ref.Problem) -> CheckResult | None:

@@ -30,8 +30,8 @@ from experiments.bench.telemetry import Conditions, Telemetry, summarize
 from experiments.bench.verify import CheckResult, Inputs, failure, load, refusal, report, tail_probe, verify
 from experiments.progress import Bars
 from experiments.records import stats
-from experiments.records.contenders import Contender, Gemm
-from experiments.records.rows import COLD, FAIL, SKIPPED, Row, TimedRow
+from experiments.records.contenders import OR_SGEMM, Contender, Gemm
+from experiments.records.rows import COLD, FAIL, LAYERS, SKIPPED, Row, TimedRow
 from gemm_ref.baselines import BASELINES
 from gemm_ref.epilogue import Extras
 
@@ -215,10 +215,11 @@ class Setting:
     row: type[Row] = TimedRow  # what its rows are
     limit_s: float = float("inf")  # a rung is left out if, by its speed so far, one call would take longer
     hint: str = ""  # ends the reason for which the limit leaves a contender out
+    more_modes: tuple[str, ...] = ()  # in which what was right to the end is timed again, with the clock as it is
 
-    @property
-    def protocol(self) -> TimingProtocol:
-        return TimingProtocol(functools.partial(timers.make_timer, self.mode), self.plan, settle_clock)
+    def protocol(self, mode: str) -> TimingProtocol:
+        warm_up = settle_clock if mode == self.mode else time_each(1)
+        return TimingProtocol(functools.partial(timers.make_timer, mode), self.plan, warm_up)
 
 
 class Product(Entry):
@@ -233,6 +234,7 @@ class Product(Entry):
         self.device = contender.home
         self.accuracy = gemm_ref.Accuracy(0.0, 0.0)
         self.is_wrong = False  # set by a check
+        self.mode = ""  # of the timed calls on a GPU, if not that of the setting
 
     def __str__(self) -> str:
         return str(self.contender)
@@ -294,7 +296,7 @@ class Product(Entry):
     def timed_row(self, times_us: Mapping[Any, np.ndarray], conditions: Conditions) -> Row:
         summary = stats.summarize(times_us[self])
         values = asdict(self.accuracy) | asdict(summary) | asdict(conditions) | self.ratios(times_us)
-        mode = self.setting.mode if self.device == "cuda" else ""
+        mode = (self.mode or self.setting.mode) if self.device == "cuda" else ""
         return self.row(mode=mode, tflops=stats.tflops(self.problem.flops, summary.median_us), **values)
 
     def ratios(self, times_us: Mapping[Any, np.ndarray]) -> dict[str, Any]:
@@ -319,8 +321,8 @@ def select_reference(entries: Sequence[AnyProduct], passed: Sequence[AnyProduct]
 
 def rotate(inputs: Inputs, mode: str = "") -> timers.Rotation:
     """The inputs' operands for timed calls, as many sets as the mode needs, on the inputs' device."""
-    out_dtype = gemm_ref.MATHS[inputs.problem.math].out_dtype
-    return timers.Rotation(inputs.a, inputs.b, timers.cache_bytes(mode), out_dtype, inputs.a.device.type)
+    out_dtype, least = gemm_ref.MATHS[inputs.problem.math].out_dtype, timers.LAYER_CALLS if mode == LAYERS else 2
+    return timers.Rotation(inputs.a, inputs.b, timers.cache_bytes(mode), out_dtype, inputs.a.device.type, least)
 
 
 def share_of_cublas(times_us: np.ndarray, reference_us: np.ndarray) -> dict[str, Any]:
@@ -364,26 +366,29 @@ class Bench:
         columns = {"b_layout": problem.b_layout} if "b_layout" in self.setting.row.columns() else {}
         placed = {home: [each.on(home) for each in inputs] for home in {each.home for each in self.contenders}}
         entries = [_BenchProduct(self, each, placed[each.home], **columns) for each in self.contenders]
-        on_cpu = TimingProtocol(lambda: timers.cpu_timer, CPU_PLAN)
-        loops = {
-            "cuda": MeasuringLoop(self.setting.protocol, self._bars, self._telemetry),
-            "cpu": MeasuringLoop(on_cpu, self._bars),
-        }
-        passed = yield from loops["cuda"].check(entries, f"{problem}: checking")
-        reference = select_reference(entries, passed)
-        for home, title in (("cuda", f"timing, {self.setting.mode}"), ("cpu", "timing on the CPU")):
-            if here := [each for each in passed if each.contender.home == home]:
-                self._prepare(here, home, reference)
-                yield from loops[home].time(here, f"{problem}: {title}", reference if home == "cuda" else None)
+        modes = (self.setting.mode, *self.setting.more_modes)
+        loops = {mode: MeasuringLoop(self.setting.protocol(mode), self._bars, self._telemetry) for mode in modes}
+        passed = yield from loops[modes[0]].check(entries, f"{problem}: checking")
+        here = [each for each in passed if each.contender.home == "cuda"]
+        for mode in modes:
+            if here:
+                reference = select_reference(entries, here)
+                self._prepare(here, mode, reference)
+                here = yield from loops[mode].time(here, f"{problem}: timing, {mode}", reference)
+        if here := [each for each in passed if each.contender.home == "cpu"]:
+            self._prepare(here, "", None)
+            on_cpu = TimingProtocol(lambda: timers.cpu_timer, CPU_PLAN)
+            yield from MeasuringLoop(on_cpu, self._bars).time(here, f"{problem}: timing on the CPU")
 
-    def _prepare(self, entries: Sequence[Product], home: str, reference: Product | None) -> None:
-        """Gives the entries of one device their operands and their reference."""
-        rotation = rotate(entries[0].inputs[-1], self.setting.mode if home == "cuda" else "")
+    def _prepare(self, entries: Sequence[Product], mode: str, reference: Product | None) -> None:
+        """Gives the entries of one device their operands and their reference; mode: empty on the CPU."""
+        rotation = rotate(entries[0].inputs[-1], mode)
         for entry in entries:
             entry.bind(rotation)
-            if home == "cuda":
-                entry.reference = reference
-                if entry.contender.is_baseline:
+            if mode:
+                entry.mode, entry.reference = mode, reference
+                chooses = entry.contender.is_baseline or entry.contender.variant == OR_SGEMM
+                if chooses and "kernel" not in entry.columns:
                     entry.columns["kernel"] = kernel_names(entry.work)
 
 

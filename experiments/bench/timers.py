@@ -4,6 +4,7 @@
   least twice the cache (`Rotation`), and each call is given the next set.
 - `warm`: the same set again, right after an untimed call on it.
 - `graph`: a CUDA graph of several calls on one set, replayed: no launch from the host is part of the time.
+- `layers`: a CUDA graph of LAYER_CALLS calls on as many sets, as a model's layers follow each other, replayed.
 
 In `cold` and `warm` a time is that between two CUDA events on torch's current stream around one call. The GPU first
 spins for as long as the host needs to put the call in the queue, so the time is the kernel's and not Python's. The
@@ -23,7 +24,7 @@ import numpy as np
 import torch
 
 from experiments.bench.kernel_names import kernels_of
-from experiments.records.rows import COLD, DO_BENCH, EVENTS, GRAPH, HOST, MODES, PROFILER, WARM, WAYS
+from experiments.records.rows import COLD, DO_BENCH, EVENTS, GRAPH, HOST, LAYERS, OWN_MODES, PROFILER, WARM, WAYS
 from gemm_ref.launch import cdiv
 
 Work = Callable[[], object]  # one call of what is timed, with its operands bound
@@ -34,6 +35,7 @@ Timer = Callable[[Work], float]  # runs it once and returns microseconds
 _IDLE_S = 0.05
 _GRAPH_US = 200.0  # a graph replays about this much work, so that the events' resolution is lost in it
 _MAX_GRAPH_CALLS = 100
+LAYER_CALLS = 20  # in a graph of LAYERS
 
 
 def cpu_timer(work: Work) -> float:
@@ -92,15 +94,15 @@ class Turns(Generic[AnySet]):
         return self._sets[self._next]
 
 
-def count_sets(set_bytes: int, cache_bytes: int) -> int:
-    """How many sets of so many bytes add up to `cache_bytes`, and at least two; one for `cache_bytes` 0."""
-    return max(2, cdiv(cache_bytes, max(1, set_bytes))) if cache_bytes else 1
+def count_sets(set_bytes: int, cache_bytes: int, least: int = 2) -> int:
+    """How many sets of so many bytes add up to `cache_bytes`, and at least `least`; one for `cache_bytes` 0."""
+    return max(least, cdiv(cache_bytes, max(1, set_bytes))) if cache_bytes else 1
 
 
 class Rotation(Turns[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):
     """Sets of operands with the same values that take turns, so that none is in the L2 cache when its turn comes.
 
-    a (M, K) and b (K, N) are copied to `device` until the sets add up to `cache_bytes`, and at least twice; each set
+    a (M, K) and b (K, N) are copied to `device` until there are `least` sets and they add up to `cache_bytes`; each set
     has its own C (M, N) of `out_dtype`. There is one set for `cache_bytes` 0.
     """
 
@@ -111,10 +113,11 @@ class Rotation(Turns[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):
         cache_bytes: int,
         out_dtype: torch.dtype | None = None,
         device: str = "cuda",
+        least: int = 2,
     ) -> None:
         shape, dtype = (a.shape[0], b.shape[1]), out_dtype or a.dtype
         set_bytes = a.nbytes + b.nbytes + shape[0] * shape[1] * dtype.itemsize
-        count = count_sets(set_bytes, cache_bytes)
+        count = count_sets(set_bytes, cache_bytes, least)
         a, b = a.to(device), b.to(device)
         # Separate tensors, since a slice of a large one would start at an address that is no multiple of 16 bytes.
         pairs = [(a, b), *((a.clone(), b.clone()) for _ in range(count - 1))]
@@ -123,7 +126,7 @@ class Rotation(Turns[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):
 
 def cache_bytes(mode: str) -> int:
     """What the sets of a `Rotation` must add up to on the current GPU: twice its L2 cache for modes with a cold one."""
-    if mode not in (COLD, PROFILER):
+    if mode not in (COLD, LAYERS, PROFILER):
         return 0
     return 2 * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
 
@@ -184,10 +187,13 @@ def events_us() -> float:
 
 
 class GraphTimer:
-    """Microseconds of one call, from the replay of a CUDA graph of several; a graph is captured once for each work."""
+    """Microseconds of one call, from the replay of a CUDA graph of several; a graph is captured once for each work.
 
-    def __init__(self) -> None:
-        self._timer = CudaTimer(WARM)
+    calls: how many; 0 stands for as many as take _GRAPH_US. mode: whether an untimed replay comes first.
+    """
+
+    def __init__(self, calls: int = 0, mode: str = WARM) -> None:
+        self._timer, self._calls = CudaTimer(mode), calls
         self._graphs: dict[Work, tuple[torch.cuda.CUDAGraph, int]] = {}
 
     def __call__(self, work: Work) -> float:
@@ -197,7 +203,8 @@ class GraphTimer:
         return self._timer(graph.replay) / calls
 
     def _capture(self, work: Work) -> tuple[torch.cuda.CUDAGraph, int]:
-        calls = int(min(max(_GRAPH_US / self._timer(work), 1), _MAX_GRAPH_CALLS))  # this call also compiles it
+        once_us = self._timer(work)  # this call also compiles it
+        calls = self._calls or int(min(max(_GRAPH_US / once_us, 1), _MAX_GRAPH_CALLS))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for _ in range(calls):
@@ -243,11 +250,13 @@ OF_OTHERS: dict[str, Timer] = {
 
 
 def make_timer(mode: str) -> Timer:
-    """A timer of one of WAYS for the current GPU. Raises ValueError for another name."""
-    if mode not in WAYS:
-        raise ValueError(f"unknown timing mode {mode!r}: there are {', '.join(MODES)}")
+    """A timer of one of WAYS or OWN_MODES for the current GPU. Raises ValueError for another name."""
+    if mode not in (*WAYS, *OWN_MODES):
+        raise ValueError(f"unknown timing mode {mode!r}: there are {', '.join(OWN_MODES)}")
     if mode in OF_OTHERS:
         return OF_OTHERS[mode]
+    if mode == LAYERS:
+        return GraphTimer(LAYER_CALLS, COLD)
     return GraphTimer() if mode == GRAPH else CudaTimer(mode)
 
 

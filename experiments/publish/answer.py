@@ -16,13 +16,15 @@ import pandas as pd
 
 import gemm_ref
 from experiments.grouping import group_pairs
-from experiments.publish.numbers import format_number, format_percent, format_size
+from experiments.publish.numbers import format_fixed, format_number, format_percent, format_size
 from experiments.publish.reach import OLDER, Answered, Mode, Reach, ShapeClass, title_of, words_of
 from experiments.publish.table import Table
 from experiments.publish.templates import make_templates
 from experiments.publish.wording import join_words
 from experiments.records import frames, shape_classes, stats, store
+from experiments.records.ceilings import Roofs
 from experiments.records.controls import Controls
+from experiments.records.rows import COLD, LAYERS
 from gemm_ref import DIALECTS
 
 FIRST_SCREEN = ("fp32", "tf32", "bf16", "fp8", "fp16x3")  # findings.md has the others too: fp16 is close to bf16
@@ -144,6 +146,21 @@ class Answer:
         """How many rows are of a baseline whose product is wrong."""
         return self._classified.wrong_baselines
 
+    @cached_property
+    def decode(self) -> dict[str, tuple[str, str]]:
+        """By compute type of `decode`: the dialects' geometric means as a share of cuBLAS, and of the read roof.
+
+        The first of single launches with a cold cache, the second in a CUDA graph of layers; nothing without roofs.
+        """
+        rows, roofs = frames.rungs(frames.on_tensor_cores(store.read(self._folder, "decode"))), Roofs.of(self._folder)
+        if roofs is None:
+            return {}
+        rows, found = rows.assign(share=roofs.read_shares(rows)), {}
+        for math in frames.maths_of(rows):
+            alone, layers = (rows[(rows["math"] == math) & (rows["mode"] == mode)] for mode in (COLD, LAYERS))
+            found[math] = _means(alone, "vs_cublas"), _means(layers, "share")
+        return found
+
     @property
     def first_screen(self) -> list[str]:
         """The compute types of FIRST_SCREEN that were timed in any class."""
@@ -202,6 +219,12 @@ class Answer:
             is_compact=True
         )
         return [*sentences[:first], table, " ".join(sentences[first:])] if self.modes else []
+
+
+def _means(rows: pd.DataFrame, column: str) -> str:
+    """`99 / 90 / 96%`: the geometric mean of a column in each dialect."""
+    of = {dialect: 100 * stats.geometric_mean(own[column]) for dialect, own in rows.groupby("dialect")}
+    return f"{' / '.join(format_fixed(of[name]) if name in of else '–' for name in DIALECTS)}%"
 
 
 def _class_cell(own: ShapeClass) -> str:

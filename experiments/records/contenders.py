@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gemm_ref.call import Launcher, Plan
 
 Gemm = Callable[..., "torch.Tensor"]  # fn(a, b, out=None) -> C
-BATCH_INVARIANT = "batch_invariant"  # the variant of `batch_invariant`
+BATCH_INVARIANT, OR_SGEMM = "batch_invariant", "or_sgemm"  # the variants of the functions of these names
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,17 @@ def with_blocks(tile: gemm_ref.Implementation, blocks: int) -> Contender:
 def batch_invariant(rung: Contender) -> Contender:
     """Returns the contender whose results have the same bits in a row for any number of rows."""
     return replace(rung, variant=BATCH_INVARIANT, load=lambda: functools.partial(rung.load(), batch_invariant=True))
+
+
+def or_sgemm(contender: Contender) -> Contender:
+    """Returns the call that names no rung in place of a rung of an emulated compute type, and any other as it is."""
+    if contender.kernel is None or contender.math not in gemm_ref.EMULATED:
+        return contender
+    return replace(
+        contender,
+        variant=OR_SGEMM,
+        load=lambda: functools.partial(contender.load(), stage=None, variant=DEFAULT_VARIANT),
+    )
 
 
 def _rung(item: gemm_ref.Implementation, variant: str, load: Callable[[], Gemm]) -> Contender:

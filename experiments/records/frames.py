@@ -10,8 +10,9 @@ import pandas as pd
 
 import gemm_ref
 from experiments.records import environment, stats, store, workloads
+from experiments.records.contenders import OR_SGEMM
 from experiments.records.controls import CONTROL
-from experiments.records.rows import COLD, HARDWARE, MODES, PASS, PREDICTED
+from experiments.records.rows import COLD, HARDWARE, OWN_MODES, PASS, PREDICTED
 from experiments.records.workloads import LARGEST
 from gemm_ref.baselines import BASELINES
 from gemm_ref.rung import DEFAULT_VARIANT
@@ -54,7 +55,7 @@ def on_tensor_cores(frame: pd.DataFrame) -> pd.DataFrame:
 
 def is_default(stage: str, variant: str, dialect: str) -> bool:
     """Returns whether a row is of its rung's default variant in its dialect; the rows of baselines are."""
-    return not dialect or variant == gemm_ref.STAGES[stage].find_variant(DEFAULT_VARIANT, dialect)
+    return not dialect or variant in (OR_SGEMM, gemm_ref.STAGES[stage].find_variant(DEFAULT_VARIANT, dialect))
 
 
 def defaults(frame: pd.DataFrame) -> pd.DataFrame:
@@ -174,7 +175,7 @@ def controls(rows: pd.DataFrame) -> tuple[int, int, float]:
 
     Not what `timers` has of other clocks, whose spread is what it shows.
     """
-    own = rows[(rows["stage"] == CONTROL) & rows["vs_cublas"].notna() & rows["mode"].isin(MODES)]
+    own = rows[(rows["stage"] == CONTROL) & rows["vs_cublas"].notna() & rows["mode"].isin(OWN_MODES)]
     return int((own["verdict"] == stats.SAME).sum()), len(own), float((own["vs_cublas"] - 1).abs().max())
 
 
@@ -250,8 +251,8 @@ def verdict(old, new) -> str:
 
 
 def shown(frame: pd.DataFrame) -> pd.DataFrame:
-    """Returns the rows whose layout of B is that of LAYOUT for their compute type."""
-    return frame[frame["b_layout"] == frame["math"].map(LAYOUT)]
+    """Returns the rows whose layout of B, if they state one, is that of LAYOUT for their compute type."""
+    return frame[frame["b_layout"] == frame["math"].map(LAYOUT)] if "b_layout" in frame else frame
 
 
 def maths_of(frame: pd.DataFrame) -> list[str]:

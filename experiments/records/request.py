@@ -32,5 +32,6 @@ class Request:
     problems: tuple[Problem, ...] = ()
     math: str = ""  # empty: what the experiment is about, fp32 in most
     preset: str = DEFAULT
+    layout: str = ""  # of B, where a study times both; empty: both
     gpus: int = 0  # that `scaling` takes, or processes on a CPU; 0: all that there are
     row_cache: RowCache | None = None  # the rows that need not be measured again; None measures all

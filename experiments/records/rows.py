@@ -17,6 +17,8 @@ from gemm_ref.rung import DEFAULT_VARIANT
 PASS, FAIL, ERROR, SKIPPED = "pass", "fail", "error", "skipped"
 COLD, WARM, GRAPH = "cold", "warm", "graph"  # how a time is taken; `experiments.bench.timers` says what each is
 MODES = (COLD, WARM, GRAPH)
+LAYERS = "layers"  # as GRAPH, of calls on as many sets of operands
+OWN_MODES = (*MODES, LAYERS)
 # How others take times.
 PROFILER, DO_BENCH, EVENTS, HOST = "profiler", "do_bench", "events", "host clock"
 WAYS = (*MODES, PROFILER, DO_BENCH, EVENTS, HOST)
@@ -110,13 +112,21 @@ class TimedRow(CheckedRow):
     vs_cublas_low: float | None = None  # its 95% interval
     vs_cublas_high: float | None = None
     verdict: str = ""  # FASTER, SLOWER, SAME or UNSURE, beside cuBLAS
-    kernel: str = ""  # what the GPU ran, where a library chose it
+    kernel: str = ""  # what the GPU ran, where a library or the call chose it
     sm_mhz: float | None = None  # median of the multiprocessors' clock while the problem was timed,
     sm_mhz_low: float | None = None  # and the lowest that was seen
     power_w: float | None = None  # median,
     power_w_high: float | None = None  # and the largest
     temperature_c: float | None = None  # the largest
     throttle: str = ""  # reasons for which the driver held the clock down, if any
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutRow(TimedRow):
+    """The time of one contender with B stored by rows or by columns."""
+
+    KEY: ClassVar[tuple[str, ...]] = (*TimedRow.KEY, "b_layout")
+    b_layout: str = ""  # of gemm_ref.B_LAYOUTS; the weight of torch.nn.Linear, (N, K), is nk
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -123,4 +123,4 @@ def _controlled(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _timed(frame: pd.DataFrame, math: str, runs: Mapping[str, dict]) -> pd.DataFrame:
     rows = frames.timed(frame, math)
-    return frames.of_latest_commit(frames.shown(rows) if "b_layout" in rows else rows, runs)
+    return frames.of_latest_commit(frames.shown(rows), runs)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from experiments.records.request import DEFAULT, FULL
 
@@ -167,12 +168,16 @@ class Shape:
 
 
 @functools.cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+@functools.cache
 def named_shapes() -> tuple[Shape, ...]:
-    """Returns the problems of workloads.toml in file order."""
-    groups = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["set"]
+    """Returns the problems of the sets of workloads.toml in file order."""
     return tuple(
         Shape(group["name"], group["title"], each["name"], each["why"], group["source"], tuple(each[x] for x in "mnk"))
-        for group in groups
+        for group in _tables()["set"]
         for each in group["problems"]
     )
 
@@ -198,6 +203,12 @@ def shapes(preset: str, math: str) -> list[tuple[int, int, int]]:
     """
     named = [shape.sizes for shape in named_shapes()][:: 1 if preset == FULL else 4]
     return list(dict.fromkeys(named + (map_sizes(preset) if math == "fp32" else [])))
+
+
+def decode(preset: str) -> list[tuple[int, int, int]]:
+    """Returns the sizes of `decode`: each layer with each number of rows; in the default preset every third of both."""
+    layers, rows = (_tables()["decode"][name][:: 1 if preset == FULL else 3] for name in ("layers", "rows"))
+    return [(m, layer["n"], layer["k"]) for layer in layers for m in rows]
 
 
 def invariance(preset: str) -> list[tuple[int, int, int]]:

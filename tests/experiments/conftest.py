@@ -50,13 +50,14 @@ def example_study() -> Iterator[None]:
 
 @pytest.fixture
 def seen(monkeypatch):
-    """(problem, timing mode, contenders) of each call of `Bench.time`, which times nothing."""
+    """(problem, timing mode, contenders) of each call of `Bench.time` and each mode; it times nothing."""
     from experiments.bench.measure import Bench
 
     calls = []
 
     def time(bench, problem):
-        calls.append((problem, bench.setting.mode, bench.contenders))
+        modes = bench.setting.mode, *bench.setting.more_modes
+        calls.extend((problem, mode, bench.contenders) for mode in modes)
         return []
 
     monkeypatch.setattr(Bench, "time", time)

@@ -10,7 +10,7 @@ import gemm_ref
 from experiments import which
 from experiments.records import store
 from experiments.records.contenders import contenders
-from experiments.records.rows import COLD, FAIL, WARM, TimedRow
+from experiments.records.rows import COLD, FAIL, WARM, LayoutRow
 from gemm_ref import DIALECTS, Problem, choice, clock
 from tests.experiments.fixtures import ENVIRONMENT, needs_study, raising
 
@@ -26,8 +26,15 @@ def published(tmp_path, monkeypatch):
     pool = {each.dialect: each for each in found}
 
     def save(*times, date="2020-02-02T02:02:02Z", **values):
-        values = {"mode": COLD, "vs_cublas": 0.5, "vs_cublas_low": 0.4, "vs_cublas_high": 0.6, **values}
-        rows = [TimedRow.about("shapes", pool[of], Problem(*sizes), median_us=us, **values) for of, sizes, us in times]
+        values = {
+            "b_layout": "kn",
+            "mode": COLD,
+            "vs_cublas": 0.5,
+            "vs_cublas_low": 0.4,
+            "vs_cublas_high": 0.6,
+            **values,
+        }
+        rows = [LayoutRow.about("shapes", pool[of], Problem(*sizes), median_us=us, **values) for of, sizes, us in times]
         store.save(tmp_path / CARD, "shapes", rows, ENVIRONMENT | {"date": date})
 
     return save

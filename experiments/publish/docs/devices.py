@@ -214,6 +214,6 @@ class Pair:
 
 def _name(row: Any) -> list[str]:
     """The kernel and the problem of a row."""
-    layout = getattr(row, "b_layout", "")
+    layout = getattr(row, "b_layout", "") if row.math != "fp32" else ""
     size = f"{format_edges(row)}, {frames.LAYOUT_WORDS[layout]}" if layout else format_edges(row)
     return [f"`{row.stage[:3]}` {dialect_title(row.dialect)} {row.math}", size]

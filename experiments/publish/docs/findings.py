@@ -30,7 +30,7 @@ from experiments.records import frames, stats, store, studies, workloads
 from experiments.records.ceilings import Roofs
 from experiments.records.controls import CONTROL, Controls
 from experiments.records.request import UsageError
-from experiments.records.rows import BURST, MODES, SUSTAINED
+from experiments.records.rows import BURST, OWN_MODES, SUSTAINED
 from gemm_ref import DIALECTS
 from gemm_ref.dialect import BY_HAND
 from gemm_ref.rung import DEFAULT_VARIANT, Rung
@@ -97,7 +97,7 @@ class Findings:
 
     @cached_property
     def _shapes(self) -> pd.DataFrame:
-        return frames.defaults(frames.timed(self._read("shapes")))
+        return frames.defaults(frames.timed(self._read("shapes"))).drop(columns="b_layout")  # as `squares`: by rows
 
     @cached_property
     def _problems(self) -> pd.DataFrame:
@@ -313,7 +313,7 @@ class Findings:
         """The problems whose control is not SAME, by study."""
         found = []
         for name, rows in self._compared.items():
-            failed = rows[(rows["stage"] == CONTROL) & (rows["verdict"] != stats.SAME) & rows["mode"].isin(MODES)]
+            failed = rows[(rows["stage"] == CONTROL) & (rows["verdict"] != stats.SAME) & rows["mode"].isin(OWN_MODES)]
             if len(failed):
                 each = dict.fromkeys(f"{row.math} at {format_edges(row)}" for row in failed.itertuples())
                 found.append(f"`{name}`: {', '.join(each)}")

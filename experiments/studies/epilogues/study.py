@@ -182,7 +182,7 @@ def _time(problem: gemm_ref.Problem, chosen: Sequence[Contender], forms: Sequenc
     bars.begin(f"{problem}: compiling", 1)
     _build_ahead(_kernel(entry) for entry in entries if entry.contender.kernel)
     with Telemetry() as telemetry:
-        loop = MeasuringLoop(SETTING.protocol, bars, telemetry)
+        loop = MeasuringLoop(SETTING.protocol(SETTING.mode), bars, telemetry)
         passed = yield from loop.check(entries, f"{problem}: checking")
         rotation = rotate(inputs, COLD)
         plain = {entry.contender: entry for entry in passed if entry.form == Form(PLAIN, FUSED)}

@@ -12,7 +12,6 @@ Run: `python -m experiments run modes [--stage S] [--backend B] [--math bf16] [-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
 
 from experiments.bench import eligibility
 from experiments.bench.measure import Bench, Setting
@@ -21,7 +20,7 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import Request
-from experiments.records.rows import MODES, TimedRow
+from experiments.records.rows import GRAPH, WARM, TimedRow
 
 NAME = "modes"
 PLAN = RoundPlan(min_rounds=5, max_rounds=60, per_contender_s=0.2, total_s=3.0)
@@ -41,8 +40,8 @@ def unsuited(contender: Contender, request: Request) -> str:
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedRow]:
     """A row for each contender, problem and timing mode, timed where it is right."""
-    for (in_mode, of_mode), mode in product(eligibility.by_math(request, chosen), MODES):
-        setting = Setting(NAME, request.device, mode, PLAN, limit_s=LIMIT_S)
+    setting = Setting(NAME, request.device, plan=PLAN, limit_s=LIMIT_S, more_modes=(WARM, GRAPH))
+    for in_mode, of_mode in eligibility.by_math(request, chosen):
         with Bench(setting, of_mode, bars) as bench:
             for problem in eligibility.problems(in_mode, map(workloads.cube, workloads.MODES)):
                 yield from bench.time(problem)

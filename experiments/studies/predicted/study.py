@@ -93,7 +93,7 @@ def published_times(card: str) -> Mapping[tuple, tuple[float, str]]:
     for study in _TIMED_IN:
         rows = store.read(store.PUBLISHED.parent / card, study)
         rows = rows[rows["median_us"].notna() & (rows["mode"] == COLD) & (rows["status"] == PASS)]
-        for row in (frames.shown(rows) if "b_layout" in rows else rows).itertuples():
+        for row in frames.shown(rows).itertuples():
             found[_key(row)] = max(found.get(_key(row), ("", 0.0, "")), (row.run, row.median_us, study))
     return {key: (time, study) for key, (_, time, study) in found.items()}
 

@@ -20,7 +20,9 @@ from experiments.publish.reach import words_of
 from experiments.records import frames, shape_classes, stats, store, workloads
 from experiments.records.ceilings import Roofs
 from experiments.records.controls import Controls, explained
-from gemm_ref import DIALECTS, Problem
+from gemm_ref import B_LAYOUTS, DIALECTS, Problem
+
+_OTHER = {"kn": "\nby rows", "nk": "\nnn.Linear"}  # the layout of B, where it is not that of LAYOUT
 
 
 def draw(folder: Path) -> Iterator[style.Picture]:
@@ -31,19 +33,21 @@ def draw(folder: Path) -> Iterator[style.Picture]:
 
 
 def _classes(frame: pd.DataFrame, folder: Path) -> Iterator[style.Picture]:
-    runs = store.read_runs(folder)
-    judged = [
-        frames.rungs(shape_classes.with_classes(frames.of_latest_commit(frames.timed(frame, math), runs)))
-        for math in frames.maths_of(frame[frame["median_us"].notna()])
-    ]
-    rows = frames.leaders(pd.concat(judged)) if judged else frame[:0]
+    runs, judged = store.read_runs(folder), []
+    for math, shown in frames.LAYOUT.items():
+        for layout in sorted(B_LAYOUTS, key=lambda each: each != shown):
+            own = frames.timed(frame[frame["b_layout"] == layout], math)
+            if len(own):
+                own = frames.rungs(shape_classes.with_classes(frames.of_latest_commit(own, runs)))
+                judged.append(frames.leaders(own).assign(panel=math + ("" if layout == shown else _OTHER[layout])))
+    rows = pd.concat(judged) if judged else frame[:0]
     if len(rows):
         yield "shapes_classes", _by_class(rows, store.caption(rows, folder))
 
 
 def _by_class(rows: pd.DataFrame, caption: str) -> Figure:
     """A panel per compute type and class of problems, a line of dots per dialect, a dot per problem."""
-    maths, titles = frames.maths_of(rows), words_of("en")["classes"]
+    panels, titles = list(dict.fromkeys(rows["panel"])), words_of("en")["classes"]
     names = [
         name for name in shape_classes.CLASSES if name != shape_classes.SQUARES and name in set(rows["shape_class"])
     ]
@@ -51,11 +55,11 @@ def _by_class(rows: pd.DataFrame, caption: str) -> Figure:
         "a dot per problem: the dialect's fastest kernel, the median of the ratios in a round, log scale;\n"
         f"a bar is the geometric mean; layers have M > {shape_classes.MAX_FEW_ROWS}, unaligned sizes rows of odd length"
     )
-    size, title = (style.WIDTH, 1.9 + 0.72 * len(maths)), "Share of cuBLAS at real-world shapes, class by class"
-    sheet = Sheet(size, title, subtitle, frames.with_modes(caption, maths))
-    axes = sheet.figure.subplots(len(maths), len(names), sharex=True, sharey=True, squeeze=False)
-    for (line, math), (column, name) in itertools.product(enumerate(maths), enumerate(names)):
-        ax, own = axes[line, column], rows[(rows["math"] == math) & (rows["shape_class"] == name)]
+    size, title = (style.WIDTH, 1.9 + 0.72 * len(panels)), "Share of cuBLAS at real-world shapes, class by class"
+    sheet = Sheet(size, title, subtitle, frames.with_modes(caption, frames.maths_of(rows)))
+    axes = sheet.figure.subplots(len(panels), len(names), sharex=True, sharey=True, squeeze=False)
+    for (line, panel), (column, name) in itertools.product(enumerate(panels), enumerate(names)):
+        ax, own = axes[line, column], rows[(rows["panel"] == panel) & (rows["shape_class"] == name)]
         ax.axvline(100, color=style.BASELINE, lw=1.0, zorder=1)
         for dialect, each in own.groupby("dialect"):
             look, shares = style.look_of(str(dialect)), 100 * each["vs_cublas"]
@@ -65,7 +69,7 @@ def _by_class(rows: pd.DataFrame, caption: str) -> Figure:
         if not line:
             ax.set_title(titles[name], size=9.5)
         if not column:
-            ax.set_ylabel(math, size=9.5, rotation=0, ha="right", va="center")
+            ax.set_ylabel(panel, size=9.5, rotation=0, ha="right", va="center")
     first = axes[0, 0]
     first.set(xscale="log", ylim=(1.7, -1.7), yticks=[])
     first.xaxis.set_major_locator(ticker.FixedLocator([10, 25, 50, 100, 200, 400]))

@@ -8,7 +8,7 @@ Method: that of `ladder`, in every math mode, each beside cuBLAS of the same mod
 (N x K). A copy that a kernel needs is part of its time. cuBLAS supports only B by columns in fp8, so by rows its time
 includes a copy too; its sums stay in the tensor cores ("fast accumulation"), as the rungs' do.
 
-Run: `python -m experiments run tensor_cores [--stage S] [--backend B] [--math bf16] [--size 4096]`
+Run: `python -m experiments run tensor_cores [--stage S] [--backend B] [--math bf16] [--layout nk] [--size 4096]`
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import DEFAULT, FULL, Request
-from experiments.records.rows import TimedRow
-from experiments.studies.tensor_cores.row import TensorCoreRow
-from gemm_ref import B_LAYOUTS
+from experiments.records.rows import LayoutRow
 
 NAME = "tensor_cores"
 PLAN = {DEFAULT: RoundPlan(per_contender_s=0.4, total_s=6.0), FULL: RoundPlan(total_s=10.0)}
@@ -40,12 +38,12 @@ def unsuited(contender: Contender, request: Request) -> str:
     return eligibility.unsuited_in_its_mode(contender, request)
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedRow]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[LayoutRow]:
     """A row for each contender, size and layout of B, timed where it is right; a math mode at a time."""
-    setting = Setting(NAME, request.device, plan=PLAN[request.preset], row=TensorCoreRow)
+    setting = Setting(NAME, request.device, plan=PLAN[request.preset], row=LayoutRow)
     sizes = [workloads.cube(edge) for edge in workloads.TENSOR_CORES[request.preset]]
     for in_mode, of_mode in eligibility.by_math(request, chosen):
         with Bench(setting, of_mode, bars) as bench:
             for problem in eligibility.problems(in_mode, sizes):
-                for layout in B_LAYOUTS:
+                for layout in eligibility.layouts(in_mode):
                     yield from bench.time(replace(problem, b_layout=layout))

@@ -8,18 +8,20 @@ import pytest
 from experiments.publish import blocks, reach
 from experiments.publish.answer import LANGUAGES, Answer
 from experiments.publish.reach import Reach
-from experiments.records import shape_classes, store
+from experiments.records import shape_classes, store, studies
 from experiments.records.stats import FASTER, SAME, SLOWER, UNSURE, Ratio
 from tests.experiments.fixtures import ENVIRONMENT, changed, ladder_rows
 
 
 def save(folder, shares, study="ladder", sizes=((4096, 4096, 4096),), environment=(), **columns):
     """fp32 rows in which each dialect has that share of cuBLAS (median, low, high) in every rung, and no other row."""
+    kind = studies.row_type(study)
+    columns |= {"experiment": study, **({"b_layout": "kn"} if "b_layout" in kind.columns() else {})}
     rows = [
-        dataclasses.replace(
-            row,
-            **{"experiment": study, "median_us": 1000 / share[0], "m": m, "n": n, "k": k, **columns},
-            **Ratio(*share).columns("vs_cublas"),
+        kind(
+            **dataclasses.asdict(row)
+            | {"median_us": 1000 / share[0], "m": m, "n": n, "k": k, **columns}
+            | Ratio(*share).columns("vs_cublas"),
         )
         for m, n, k in sizes
         for row in ladder_rows((4096,))
