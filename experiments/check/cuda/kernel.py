@@ -285,13 +285,13 @@ class CudaKernel(Subject):
     # --- on a GPU --------------------------------------------------------------------------------------------
 
     def gpu_call(self, problem: gemm_ref.Problem):
-        starts = [self._loaded(problem), *(self._kernel_of(record) for record in self._more(problem))]
-        capability = torch.cuda.get_device_capability()
-        images = {kernel.name: Image(self._machine_code(kernel, capability)) for kernel in starts}
+        kernels = [self._loaded(problem), *(self._kernel_of(record) for record in self._more(problem))]
+        images = {kernel.name: Image(self._machine_code(kernel)) for kernel in kernels}
         return functools.partial(self._call_on_gpu, images, problem)
 
-    def _machine_code(self, kernel: ptx.DecodedKernel, capability: tuple[int, int]) -> bytes:
-        """What runs on a GPU: of the PTX that the reference GPU runs, where the GPU is of its architecture."""
+    def _machine_code(self, kernel: ptx.DecodedKernel) -> bytes:
+        """What runs on this GPU: of the PTX that the reference GPU runs, where the two are of one architecture."""
+        capability = torch.cuda.get_device_capability()
         if capability == REFERENCE_CAPABILITY and kernel.cubin is not None:
             return kernel.cubin()
         return self.unit.assemble(instance(kernel.name, self.name).removeprefix(self.name), capability)
