@@ -31,7 +31,7 @@ _BLOCKS = {
     "triton": ("triton.cdiv(N, {BLOCK_N})", "triton.cdiv(M, {BLOCK_M})"),
 }
 _LAUNCHER = re.compile(
-    r'(?:\nnamespace config = [^\n]*)?\nextern "C" cudaError_t launch\((.*?), const LaunchShape.*', re.S
+    r'(?:\nnamespace config = [^\n]*)?\nextern "C" cudaError_t launch\((.*?),\s+const LaunchShape.*', re.S
 )
 KERNEL = "gemm_kernel"  # the name of the kernel in all files, so that a solution's diff has its idea alone
 _MAX_STATIC_BYTES = 48 << 10  # of shared memory, for which a kernel need not ask
@@ -151,7 +151,7 @@ def _load(exercise_id: str, dialect: str) -> Exercise:
         tuple(goals.get("uses", ())),
         goals.get("speed", 0.0),
         goals["sizes"],
-        tuple(Hint(hint["text"], hint.get(dialect, "")) for hint in about["hints"]),
+        tuple(Hint(hint["text"], hint.get(dialect, "")) for hint in own.get("hints", about["hints"])),
         tuple(own["fails"]),
         start,
         solution,
@@ -216,10 +216,9 @@ def _triton_form(implementation: Implementation, header: str, launch: str) -> st
     text = _source(implementation.stage.id, "triton")
     while other := re.search(r"^from triton_kernels\.(s\d\d_\w+) import", text, re.M):  # the kernel is another rung's
         text = _source(other[1], "triton")
-    body = text.split('"""', 2)[2].partition("\nprepare = ")[0].rstrip()
-    body = body.replace("\nfrom triton_kernels import launcher\n", "").replace(
-        "import triton\n", "import torch\nimport triton\n", 1
-    )
+    body = re.split(r"\n(?:prepare = |def prepare\()", text.split('"""', 2)[2])[0].rstrip()
+    body = re.sub(r"\n+from (?:gemm_ref\.\S+|triton_kernels) import [^\n]+", "", body)
+    body = re.sub(r"\n(?:import torch\n)?import triton\n", "\nimport torch\nimport triton\n", body, count=1)
     return f'"""{header}"""{body}\n\n\n{launch.strip(chr(10)) or _triton_launch(implementation, text)}\n'
 
 
