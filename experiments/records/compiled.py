@@ -11,7 +11,7 @@ from experiments.records import frames, store
 from experiments.records.rows import COLD
 from gemm_ref.launch import cdiv
 from gemm_ref.sass.occupancy import WARP
-from gemm_ref.sass.schedule import SCHEDULERS
+from gemm_ref.sass.ports import SCHEDULERS
 
 MAIN_ARCHITECTURE = "sm_90a"  # shown unless another is named
 

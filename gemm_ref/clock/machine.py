@@ -19,15 +19,13 @@ import numpy as np
 
 from gemm_ref.clock.recorder import ARRIVE, MEET, STORE, WAIT, Event
 from gemm_ref.sass.control import COUNTERS
-from gemm_ref.sass.ports import Banks
+from gemm_ref.sass.ports import SCHEDULERS, Banks
 
-SCHEDULERS = 4
 # What keeps a scheduler from issuing. `before` is a result of arithmetic.
 REASONS = ("registers", "shared", "global", "barrier", "before", "pipe", "tensor")
 REGISTERS, SHARED, GLOBAL, BARRIER, BEFORE, PIPE, TENSOR = REASONS
 ISSUE, L1, L2, MEMORY = "issue", "l1", "l2", "memory"  # resources, beside the pipes of `steps`
 _WARM_UP = 2  # commits of a warp that do not count as even
-_QUEUE = 1024  # clocks of requests that wait for L1 and shared memory before schedulers hold back (an assumption)
 _NEVER = 1 << 60
 
 
@@ -46,6 +44,7 @@ class Rates:
     barrier: tuple[float, float]  # clocks of a barrier, and more for each warp of the block
     mbarrier: float = 0.0  # from an arrival until the waiter goes on
     tma: float = 0.0  # clocks that a copy of the TMA unit takes longer than a load
+    queue: float = 1024.0  # clocks of requests to L1 and shared memory at which schedulers hold back (an assumption)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +201,7 @@ class Multiprocessor:
             waits.append((free, TENSOR if step.pipe == TENSOR else PIPE))
         if step.products_left >= 0:
             waits += [(clock, TENSOR) for clock in warp.product_groups[: len(warp.product_groups) - step.products_left]]
-        if step.served and (free := scheduler.memory.l1 - _QUEUE) > warp.ready:
+        if step.served and (free := scheduler.memory.l1 - self._rates.queue) > warp.ready:
             waits.append((free, GLOBAL if step.is_global else SHARED))
         waits += [warp.results[number] for number in step.needs if number in warp.results]
         for event in step.events:
@@ -232,7 +231,7 @@ class Multiprocessor:
 
     def _start(self, step: Step, warp: Warp, scheduler: _Scheduler, now: int) -> None:
         rates = self._rates
-        there, read, why = now + step.latency, now + step.released, BEFORE
+        there, read, why = now + step.latency, now + step.released, GLOBAL if step.is_global else BEFORE
         memory = scheduler.memory
         if step.served:
             begun = max(memory.l1, now + rates.to_shared)
@@ -252,7 +251,8 @@ class Multiprocessor:
                     there += step.returned / rates.return_bytes
                 else:
                     there = scheduler.returned = max(scheduler.returned, there) + step.returned / rates.return_bytes
-                scheduler.banks.arrive(math.ceil(there), step.writes)
+        if any(step.writes):
+            scheduler.banks.arrive(math.ceil(there), step.writes)
         if step.kind == "copy":
             warp.copied = max(warp.copied, there)
         elif step.kind == "commit":

@@ -25,9 +25,9 @@ from gemm_ref.clock.trace import TracedSteps
 from gemm_ref.clock.traffic import least_us, memory_share
 from gemm_ref.launch import cdiv
 from gemm_ref.sass import tools
-from gemm_ref.sass.listing import SassKernel, parse
+from gemm_ref.sass.listing import SassKernel, controlled, parse
 from gemm_ref.sass.occupancy import ARCHITECTURES, Occupancy, occupancy, requested_bytes
-from gemm_ref.sass.schedule import controlled
+from gemm_ref.sass.ports import SCHEDULERS
 from gemm_ref.sass.sections import INSTRUCTION_BYTES
 
 # Resources and reasons, for readers.
@@ -350,7 +350,7 @@ def _mhz(kernel: SassKernel, tensor_share: float, gpu: Gpu) -> float:
     kind = "fp8" if name.startswith("QGMMA") else next((x for x in ("tf32", "bf16") if x.upper() in name), "fp16")
     if name.startswith("HMMA"):
         shape, k = ("1688.F32.TF32", 8) if kind == "tf32" else ("16816.F32", 16)
-        a_clock = 2 * 16 * 8 * k * machine.SCHEDULERS / gpu.interval[f"HMMA.{shape} 16 warps"]
+        a_clock = 2 * 16 * 8 * k * SCHEDULERS / gpu.interval[f"HMMA.{shape} 16 warps"]
         reached = gpu.roof[f"mma_{kind}"]
     else:
         k = {"tf32": 8, "fp8": 32}.get(kind, 16)

@@ -77,10 +77,8 @@ class Steps:
         )  # fmt: skip
         if not instruction.never:
             step = self._with_memory(self._with_pipe(step, instruction), instruction)
-            step = _with_waits(step, instruction)
-        counted = control.waits or control.result < COUNTERS or control.operands < COUNTERS
-        special = step.pipe or step.served or step.barrier or step.kind or step.leaves >= 0
-        return replace(step, is_plain=not (counted or special))
+            step = with_waits(step, instruction)
+        return replace(step, is_plain=is_plain(step))
 
     def _latency(self, instruction: Instruction) -> float:
         """Clocks until a counter falls for a result that does not come from memory."""
@@ -122,7 +120,15 @@ class Steps:
         return step
 
 
-def _with_waits(step: Step, instruction: Instruction) -> Step:
+def is_plain(step: Step) -> bool:
+    """Returns whether a step has nothing but a stall: it waits for no counter, and nothing waits for it."""
+    counted = step.waits or step.result < COUNTERS or step.operands < COUNTERS
+    return not (
+        counted or step.pipe or step.served or any(step.writes) or step.barrier or step.kind or step.leaves >= 0
+    )
+
+
+def with_waits(step: Step, instruction: Instruction) -> Step:
     """A step that waits for other warps, or for copies."""
     if instruction.name == "LDGDEPBAR":
         return replace(step, kind="commit")

@@ -6,9 +6,9 @@ The text is that of `tools.disassemble`, which says of each instruction which li
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gemm_ref.sass.control import ControlCode
+from gemm_ref.sass.control import ControlCode, controls
 
 _KERNEL = re.compile(r"^\.text\.(\S+):")
 _PTX_LINE = re.compile(r'//## File "\.nv_debug_ptx_txt", line (\d+)')
@@ -69,6 +69,12 @@ class Block:
 
     code: tuple[Instruction, ...]
     successors: tuple[int, ...]
+
+
+def controlled(kernel: SassKernel, cubin: bytes) -> SassKernel:
+    """Returns the kernel with the control code of each instruction, read from the cubin that it is of."""
+    code = zip(kernel.code, controls(cubin, kernel.name), strict=False)  # behind the code there is filling
+    return replace(kernel, code=tuple(replace(instruction, control=control) for instruction, control in code))
 
 
 def parse(text: str) -> list[SassKernel]:

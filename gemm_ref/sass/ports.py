@@ -33,6 +33,7 @@ from gemm_ref.sass.listing import Instruction
 from gemm_ref.sass.mix import bits
 
 MEASURED = (9, 0)  # the compute capability that all this is known of
+SCHEDULERS = 4  # of a multiprocessor
 BANKS = 2
 WINDOW = 2  # clocks: a bank that will have given all within so many from now on is not waited for
 _LATENCY = 29  # clocks of a load from shared memory (LDS.128 on an H200); it hardly matters when a load is there

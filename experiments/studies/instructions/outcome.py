@@ -10,7 +10,7 @@ import gemm_ref
 from experiments.publish.numbers import format_percent
 from experiments.publish.wording import dialect_title, join_words
 from experiments.records import compiled
-from gemm_ref.sass.schedule import REASONS, REGISTERS
+from experiments.studies.instructions.row import REASONS
 
 
 def describe(frame: pd.DataFrame) -> Iterator[str]:
@@ -29,7 +29,7 @@ def describe(frame: pd.DataFrame) -> Iterator[str]:
     waits = rows[(rows["math"] == "fp32") & (rows["ffma_share"] >= compiled.MIN_FFMA_SHARE) & rows["clocks"].notna()]
     if len(waits):
         longest = waits[[f"wait_{reason}" for reason in REASONS]].idxmax(axis=1)
-        most = (longest == f"wait_{REGISTERS}").sum()
+        most = (longest == "wait_registers").sum()
         loops = "fp32 loops that are mostly multiply-adds wait for registers longer than for anything else"
         yield f"By their machine code {most} of {len(waits)} {loops}"
     spilled = rows[rows["spill_bytes"] > 0]

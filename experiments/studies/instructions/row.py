@@ -54,9 +54,12 @@ class InstructionRow(Row):
     even_reads: int | None = None  # of registers with even numbers, where the trip has FFMA and on sm_90a alone,
     odd_reads: int | None = None  # and with odd ones
     port_clocks: int | None = None  # the least of a scheduler for one warp's trip, as in `gemm_ref.sass.ports`
-    clocks: float | None = None  # what it takes, of fp32 on sm_90a, as `gemm_ref.sass.schedule` executes the trip;
+    clocks: float | None = None  # what it takes, of fp32 on sm_90a, as `gemm_ref.clock.loop` executes the trip;
     wait_registers: float | None = None  # of these it waits for registers,
     wait_shared: float | None = None  # for shared memory,
     wait_global: float | None = None  # for loads and copies from global memory,
     wait_barrier: float | None = None  # for its block,
     wait_before: float | None = None  # and for the instructions before
+
+
+REASONS = ("registers", "shared", "global", "barrier", "before")  # of `wait_REASON`

@@ -16,7 +16,7 @@ kernel.
 
 What a trip takes in fp32 on sm_90a is worked out from the machine code too: the least that reading registers allows
 (`gemm_ref.sass.ports`), and the clocks of a multiprocessor full of warps that go round the loop, with what its
-schedulers then wait for (`gemm_ref.sass.schedule`). That needs the wavefronts of shared memory, which the reference GPU
+schedulers then wait for (`gemm_ref.clock.loop`). That needs the wavefronts of shared memory, which the reference GPU
 counts. The picture has these clocks beside the measured ones.
 
 Run: `python -m experiments run instructions [--stage S] [--backend cuda|triton|gluon] [--size MxNxK]`
@@ -46,10 +46,11 @@ from experiments.studies.shared.reference_runs import (
     left_to_full_preset,
     missing_disassembler,
 )
+from gemm_ref.clock.loop import simulate
 from gemm_ref.launch import cdiv
 from gemm_ref.ptx.count.counts import COMPILED
-from gemm_ref.sass import mix, ports, schedule, tools
-from gemm_ref.sass.listing import Instruction, SassKernel, parse
+from gemm_ref.sass import mix, ports, tools
+from gemm_ref.sass.listing import Instruction, SassKernel, controlled, parse
 from gemm_ref.sass.loop import main_trip
 from gemm_ref.sass.occupancy import ARCHITECTURES, WARP, Multiprocessor, occupancy, requested_bytes
 
@@ -142,7 +143,7 @@ def examine(
 ) -> dict[str, Any]:
     """What a `InstructionRow` row says of the kernel in `cubin` that has the main loop.
 
-    threads, dynamic_bytes: threads and dynamic shared memory of a block; wavefronts: gives what `schedule.simulate`
+    threads, dynamic_bytes: threads and dynamic shared memory of a block; wavefronts: gives what `simulate`
     has, and None leaves out what the loop waits for. Raises ValueError where no kernel has a loop that computes,
     BuildError where the tools are missing or cannot read the file.
     """
@@ -168,7 +169,7 @@ def examine(
         "integer_share": counts["integer"] / len(trip),
         "ffma_per_lds_byte": flop / 2 / read_bytes if read_bytes else None,
         **(_register_reads(trip) if counts["ffma"] and sm.capability == ports.MEASURED else {}),
-        **(_waits(schedule.controlled(kernel, cubin), warps, held.blocks, wavefronts()) if wavefronts else {}),
+        **(_waits(controlled(kernel, cubin), warps, held.blocks, wavefronts()) if wavefronts else {}),
     }
 
 
@@ -178,7 +179,7 @@ def _register_reads(trip: Sequence[Instruction]) -> dict[str, int]:
 
 
 def _waits(kernel: SassKernel, warps: int, blocks: int, wavefronts: Mapping[str, float]) -> dict[str, float]:
-    found = schedule.simulate(main_trip(kernel), warps, blocks, wavefronts)
+    found = simulate(main_trip(kernel), warps, blocks, wavefronts)
     return {"clocks": found.clocks, **{f"wait_{reason}": clocks for reason, clocks in found.waiting.items()}}
 
 

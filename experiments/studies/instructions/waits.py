@@ -10,7 +10,7 @@ from experiments.publish.drawing import style
 from experiments.publish.drawing.sheet import Sheet
 from experiments.publish.numbers import format_percent
 from experiments.records.compiled import error
-from gemm_ref.sass.schedule import REASONS
+from experiments.studies.instructions.row import REASONS
 
 _PARTS = {  # of a clock: in words, and in a colour
     "issue": ("issued", "#2f6f73"),

@@ -8,9 +8,9 @@ import pytest
 
 from experiments.records import store
 from experiments.records.compiled import compare_with_measured, error
+from gemm_ref.clock.loop import simulate
 from gemm_ref.sass.control import COUNTERS, ControlCode
 from gemm_ref.sass.listing import Instruction
-from gemm_ref.sass.schedule import simulate
 
 NONE = COUNTERS + 1
 
@@ -26,7 +26,7 @@ USE = replace(FFMA[0], control=ControlCode(1, NONE, NONE, (0,)))
 
 def waits(trip: list[Instruction], warps: int = 4, blocks: int = 1, **wavefronts: float) -> dict[str, float]:
     found = simulate(trip, warps, blocks, wavefronts or {"LDS.128": 4.0})
-    assert found.issuing == pytest.approx(len(trip), abs=0.5)
+    assert found.issuing == pytest.approx(len(trip), abs=2)  # as a wait may begin before counting does
     return {reason: round(clocks, 1) for reason, clocks in found.waiting.items() if clocks >= 0.5}
 
 
