@@ -9,7 +9,7 @@ the schedulers, of which FFMA has one to itself: this is for loops that are most
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -105,7 +105,7 @@ class _Loop(Multiprocessor):
                     scheduler.waited.clear()
             now = min([self._turn(scheduler, now) for scheduler in self._schedulers])
         trips = (done - before) / self._length
-        waited: Counter[str] = Counter()
+        waited: defaultdict[str, float] = defaultdict(float)
         for scheduler in self._schedulers:
             for (reason, _), clocks in scheduler.waited.items():
                 waited[reason] += clocks / trips

@@ -6,6 +6,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import compress
+from typing import Any
 
 import numpy as np
 
@@ -148,3 +149,13 @@ def average(requests: Mapping[int, Requests], line: int, name: str) -> float:
     """A number of one line's requests, for one request; 0 where it made none."""
     found = requests.get(line)
     return getattr(found, name) / found.number if found and found.number else 0.0
+
+
+def average_global(requests: Mapping[int, Requests], line: int, min_served: float) -> dict[str, Any]:
+    """Fields of a `Step` for a request of a line to global memory: clocks of L1, bytes that miss it, and of a miss."""
+    moved = average(requests, line, "bytes") / LINE
+    fields = {"served": max(min_served, moved, average(requests, line, "served"))}
+    found = requests.get(line)
+    if found and found.misses:
+        fields |= {"missed": found.missed / found.number, "unit": found.missed / found.misses}
+    return fields

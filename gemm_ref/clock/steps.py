@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from gemm_ref.clock.gpu import Gpu
 from gemm_ref.clock.machine import TENSOR, Step
-from gemm_ref.clock.sample import LINE, Sample, average
+from gemm_ref.clock.sample import LINE, Sample, average, average_global
 from gemm_ref.launch import cdiv
 from gemm_ref.sass.control import COUNTERS
 from gemm_ref.sass.listing import Instruction, SassKernel
@@ -107,11 +107,7 @@ class Steps:
         elif name in _TO_GLOBAL:
             step = replace(step, is_global=True, released=gpu.release["LDG.32"])
             step = replace(step, is_store=name not in (*_LOADS, "LDGSTS"))
-            moved = average(sample.globals, line, "bytes") / LINE
-            step = replace(step, served=max(gpu.request["LDG.32"], moved, average(sample.globals, line, "served")))
-            found = sample.globals.get(line)
-            if found and found.misses:
-                step = replace(step, missed=found.missed / found.number, unit=found.missed / found.misses)
+            step = replace(step, **average_global(sample.globals, line, gpu.request["LDG.32"]))
             if name == "LDGSTS":  # beside lines, what it writes to shared memory
                 written = max(WARP * width / 8 / LINE, average(sample.shared, line, "served"))
                 step = replace(step, served=max(1.0, written), kind="copy")

@@ -13,7 +13,7 @@ import numpy as np
 from gemm_ref.clock.gpu import Gpu
 from gemm_ref.clock.machine import Step
 from gemm_ref.clock.recorder import COPY, MEET, STORE, Executed
-from gemm_ref.clock.sample import LINE, Sample, average
+from gemm_ref.clock.sample import Sample, average, average_global
 from gemm_ref.clock.steps import WARP, NotModelled
 from gemm_ref.launch import cdiv
 from gemm_ref.ptx.text.operands import Immediate, Register, Vector
@@ -63,12 +63,8 @@ class TracedSteps:
         elif parts[:2] == ["cp", "async"] and parts[2] in ("wait_group", "wait_all"):
             fields["leaves"] = _number(instruction.operands[0]) if instruction.operands else 0
         elif line in self._sample.globals and parts[0] in ("ld", "st", "red", "atom", "cp"):
-            found = self._sample.globals[line]
-            served = max(average(self._sample.globals, line, "served"), found.bytes / found.number / LINE, 1.0)
-            if parts[0] == "cp":
-                served = max(served, average(self._sample.shared, line, "served"))
-            missed, unit = (found.missed / found.number, found.missed / found.misses) if found.misses else (0.0, 0.0)
-            fields |= {"served": served, "missed": missed, "unit": unit, "is_global": True}
+            written = average(self._sample.shared, line, "served") if parts[0] == "cp" else 0.0
+            fields |= average_global(self._sample.globals, line, max(1.0, written)) | {"is_global": True}
             fields |= {"kind": "copy" if parts[0] == "cp" else "", "is_store": parts[0] not in ("ld", "cp")}
         elif line in self._sample.shared:
             fields["served"] = average(self._sample.shared, line, "served") or 1.0
