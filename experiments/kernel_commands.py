@@ -88,11 +88,7 @@ def check(
 
         request = make_request((), (), size or (), math, device)
         if html is not None:
-            from experiments.records.store import check_writable
-
-            check_writable(html.parent, "--html")
-            if html.is_dir():
-                raise UsageError(f"{html} is a folder: --html takes the name of a file")
+            _require_writable(html)
 
         from experiments.check.command import check as run_check
         from experiments.check.python.rung import find_file
@@ -130,6 +126,15 @@ def check(
         raise typer.Exit(code)
 
 
+def _require_writable(page: Path) -> None:
+    """Raises UsageError where no page can be written to this file."""
+    from experiments.records.store import check_writable
+
+    check_writable(page.parent, "--html")
+    if page.is_dir():
+        raise UsageError(f"{page} is a folder: --html takes the name of a file")
+
+
 def _write_page(target: Path, found: Report) -> None:
     from experiments.check import page
     from experiments.check.subject import read_source
@@ -148,6 +153,7 @@ def learn(
     hint: Annotated[int, typer.Option("--hint", count=True, help="A hint; repeat it for the next. Up to three.")] = 0,
     solution: Annotated[bool, typer.Option("--solution", help="The solution, as changes to the start file.")] = False,
     reset: Annotated[bool, typer.Option("--reset", help="Start again; the edited file is renamed.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write the course, with your files and grades, as a page.")] = None,
     gpu: Annotated[str, typer.Option(help="The GPU that times are predicted for: h200 or h100.")] = "h200",
     device: Annotated[
         str, typer.Option(help="auto, cpu or cuda. With a GPU the kernel is timed on it as well.")
@@ -170,17 +176,25 @@ def learn(
             "which exercise? --watch, --hint, --solution and --reset follow its number, as in learn 2 --hint"
         )
     with shown(err, seconds_since_start):
+        if html is not None:
+            _require_writable(html)
+
         from experiments.learn import command, course
         from experiments.selection import choose_device
 
         machine = command.Machine(gpu, choose_device(device) == "cuda", trust)
         chosen = course.find(exercise, dialect) if exercise else None
-    busy = functools.partial(shown, err, seconds_since_start)
+    passed = True
     if chosen is None:
         command.show_course(out)
     elif hint or solution or reset:
         command.answer(chosen, hint, solution, reset, out)
-    elif not command.grade_file(chosen, machine, watch, out, busy):
+    else:
+        passed = command.grade_file(chosen, machine, watch, out, functools.partial(shown, err, seconds_since_start))
+    if html is not None:
+        command.write_page(html, chosen)
+        tell(str(html), out)
+    if not passed:
         raise typer.Exit(FAILED)
 
 

@@ -13,13 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from experiments.learn import course, grading
+from experiments.learn import course, files, grading
 from experiments.learn.course import Exercise
 from experiments.learn.grading import Grade
 from experiments.records.request import CONTROL, UsageError
 from gemm_ref.build import write_whole
 
-FOLDER = Path("learn")  # of the learner's files, in the working folder
 MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("–", "dim")}
 STYLES = {"+": "green", "-": "red", "@": "cyan"}  # of the lines of a diff
 _LOOK_S = 0.2  # between two looks at a file that is watched
@@ -34,38 +33,6 @@ class Machine:
     trust: bool = False  # whether the files' code may run without a cage
 
 
-def path_of(exercise: Exercise) -> Path:
-    return FOLDER / exercise.file_name
-
-
-def prepare(exercise: Exercise) -> Path:
-    """Writes the start file, unless there is a file already; returns its path."""
-    path = path_of(exercise)
-    if not path.exists():
-        write_whole(path, exercise.start)
-    return path
-
-
-def restart(exercise: Exercise) -> Path | None:
-    """Writes the start file again; returns where the edited one went, if there was one."""
-    path, old = path_of(exercise), None
-    if path.exists() and path.read_text(encoding="utf-8") != exercise.start:
-        taken = sum(1 for _ in FOLDER.glob(f"{path.name}.old*"))
-        old = path.replace(path.with_name(f"{path.name}.old{taken + 1}"))
-    write_whole(path, exercise.start)
-    return old
-
-
-def state(exercise: Exercise) -> str:
-    """Returns how far a learner is, in words."""
-    path = path_of(exercise)
-    if not path.exists():
-        return "not started"
-    if last := grading.last_grade(exercise, path):
-        return last.state
-    return "started" if path.read_text(encoding="utf-8") == exercise.start else "edited, not graded yet"
-
-
 def show_course(out: Console) -> None:
     """Prints a row per exercise, with the state of the learner's files."""
     table = Table(title="python -m experiments learn 1 starts the first", title_justify="left", title_style="bold")
@@ -73,7 +40,7 @@ def show_course(out: Console) -> None:
         table.add_column(column)
     for each in course.ids():
         found = {dialect: course.find(each, dialect) for dialect in course.dialects_of(each)}
-        states = [state(found[dialect]) if dialect in found else "" for dialect in course.SUFFIXES]
+        states = [files.state(found[dialect]) if dialect in found else "" for dialect in course.SUFFIXES]
         cells = (Text(text, "green" if text == "passed" else "") for text in states)
         table.add_row(str(int(each[:2])), next(iter(found.values())).title, *cells)
     out.print(table)
@@ -90,8 +57,8 @@ def answer(exercise: Exercise, hints: int, solution: bool, reset: bool, out: Con
     for line in exercise.solution_diff.split("\n") if solution else ():
         _say(out, (line, STYLES.get(line[:1], "")))
     if reset:
-        old = restart(exercise)
-        _say(out, f"{path_of(exercise)} is the start file again" + (f"; yours is {old}" if old else ""))
+        old = files.restart(exercise)
+        _say(out, f"{files.path_of(exercise)} is the start file again" + (f"; yours is {old}" if old else ""))
 
 
 def grade_file(
@@ -101,7 +68,7 @@ def grade_file(
 
     watch: at each save, until KeyboardInterrupt. busy: a context that shows that something takes long.
     """
-    path, passed = prepare(exercise), False
+    path, passed = files.prepare(exercise), False
     for _ in _saves(path) if watch else (None,):
         with busy():
             grade = grading.grade(exercise, path, machine.gpu, machine.on_gpu, machine.trust)
@@ -141,3 +108,10 @@ def _say(out: Console, *parts: str | tuple[str, str]) -> None:
     text = Text.assemble(*parts)
     text.plain = text.plain.translate(CONTROL)
     out.print(text, soft_wrap=True)
+
+
+def write_page(target: Path, exercise: Exercise | None) -> None:
+    """Writes the page of the course, open at an exercise. Raises CannotWrite."""
+    from experiments.learn import page  # it loads pygments, which nothing else here needs
+
+    write_whole(target, page.render(exercise.id if exercise else ""))

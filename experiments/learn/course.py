@@ -151,7 +151,7 @@ def _load(exercise_id: str, dialect: str) -> Exercise:
         tuple(goals.get("uses", ())),
         goals.get("speed", 0.0),
         goals["sizes"],
-        tuple(Hint(hint["text"], hint.get(dialect, "")) for hint in own.get("hints", about["hints"])),
+        tuple(Hint(hint["text"], hint.get(dialect, "")) for hint in own.get("hints", about.get("hints", ()))),
         tuple(own["fails"]),
         start,
         solution,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -156,7 +156,7 @@ def grade(
         made = replace(made, refusal=late if is_late else str(error))
     finally:
         limits.deadline_s.reset(deadline)
-    write_whole(_place(exercise, text), json.dumps(asdict(made)))
+    keep(exercise, text, made)
     return made
 
 
@@ -265,6 +265,11 @@ def _place(exercise: Exercise, text: str) -> Path:
     return CACHE / "learn" / f"{digest(exercise, text)}.json"
 
 
+def keep(exercise: Exercise, text: str, grade: Grade) -> None:
+    """Keeps the grade of a file with this content, for `last_grade`. Raises CannotWrite."""
+    write_whole(_place(exercise, text), json.dumps(asdict(grade)))
+
+
 def last_grade(exercise: Exercise, path: Path) -> Grade | None:
     """Returns the last grade of a file as it is now; None where it was not graded since it was changed."""
     place = _place(exercise, read_source(path))
@@ -279,6 +284,7 @@ def last_grade(exercise: Exercise, path: Path) -> Grade | None:
 
 
 def _line_traffic(about: dict) -> LineTraffic:
-    read: dict[str, Callable] = {"written": Traffic, "compiled": Traffic, "request": WarpRequest}
-    parts = {name: kind(**about[name]) for name, kind in read.items() if about[name]}
+    parts: dict = {name: Traffic(**about[name]) for name in ("written", "compiled") if about[name]}
+    if request := about["request"]:
+        parts["request"] = WarpRequest(request["op"], request["bytes"], tuple(request["offsets"]))
     return LineTraffic(**about | parts)

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).resolve().parent
 
 
-def make_page_templates(folder: Path) -> jinja2.Environment:
-    """The templates of one page, which extend base.html.j2 here; `embed("NAME")` puts a style sheet or a script in."""
-    made = make_templates(folder, FOLDER, is_html=True)
+def make_page_templates(*folders: Path) -> jinja2.Environment:
+    """The templates of one page, which extend base.html.j2 here; `embed("NAME")` puts a style sheet or a script in.
+
+    folders: the page's own, and then those of pages from which it takes parts.
+    """
+    made = make_templates(*folders, FOLDER, is_html=True)
 
     def embed(name: str) -> Markup:
-        path = next(path for path in (folder / name, FOLDER / name) if path.exists())
+        path = next(path for path in (*(folder / name for folder in folders), FOLDER / name) if path.exists())
         return Markup(path.read_text(encoding="utf-8"))
 
     made.globals["embed"] = embed
