@@ -281,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dialect", choices=gemm_ref.DIALECTS)
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     chosen = parser.parse_args(arguments)
-    dialects = (chosen.dialect,) if chosen.dialect else gemm_ref.DIALECTS
+    dialects = (chosen.dialect,) if chosen.dialect else tuple(gemm_ref.DIALECTS)
     stages = (gemm_ref.get_stage(chosen.stage).id,) if chosen.stage else ALL
     plan, outcomes = _plan(dialects, stages), []
     with ProcessPoolExecutor(chosen.jobs) as pool:
