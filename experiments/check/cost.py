@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-import gemm_ref
 from experiments.check.faults import Quote
 from experiments.check.messages import Advice, Message, message
 from experiments.check.report import LineTraffic, MachineCode, Traffic, WarpRequest
 from experiments.check.subject import Launches, Subject, attempt
-from gemm_ref import ptx
+from gemm_ref import Launch, Problem, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx.count.counts import COMPILED, WRITTEN
 from gemm_ref.ptx.count.sectors import SECTOR
@@ -22,9 +21,7 @@ from gemm_ref.sass.occupancy import ARCHITECTURES, occupancy, requested_bytes
 ARCHITECTURE = "sm_90a"  # what is compiled for, as for the reference GPU
 
 
-def count(
-    subject: Subject, problem: gemm_ref.Problem, quote: Quote
-) -> tuple[list[LineTraffic], list[MachineCode], str]:
+def count(subject: Subject, problem: Problem, quote: Quote) -> tuple[list[LineTraffic], list[MachineCode], str]:
     """Returns (lines, machine code, why the machine code was not disassembled) of one run at whole tiles."""
     why_not = ""
     try:
@@ -118,7 +115,7 @@ def _places(where: list[str]) -> str:
     return ", ".join([where[0], *(each.removeprefix(f"{file}:") for each in where[1:])])
 
 
-def _code(name: str, cubin: bytes, launch: gemm_ref.Launch) -> MachineCode:
+def _code(name: str, cubin: bytes, launch: Launch) -> MachineCode:
     sm = ARCHITECTURES[ARCHITECTURE]
     use = tools.usage(cubin)[name]
     machine = next(each for each in parse(tools.disassemble(cubin)) if each.name == name)

@@ -98,9 +98,8 @@ def _other_product(subject: Subject, trial: Trial) -> Message | None:
             if length != columns and (rows - 1) * length + columns <= rows * columns:
                 read = x.reshape(-1).as_strided((rows, columns), (length, 1))
                 product = read @ b if matrix == "A" else a @ read
-                products.append(
-                    (message(Why.WRONG_ROW_LENGTH, matrix=matrix, size=size, right=ROW_LENGTH[matrix]), product)
-                )
+                reason = message(Why.WRONG_ROW_LENGTH, matrix=matrix, size=size, right=ROW_LENGTH[matrix])
+                products.append((reason, product))
     return next((reason for reason, product in products if torch.equal(got, product)), None)
 
 

@@ -163,10 +163,8 @@ def _is_duplicate(finding: ptx.Finding, trial: Trial) -> bool:
 
     With `warp_specialize=True` the compiler gives a tile that it cannot divide to both groups of consumers.
     """
-    here, there = (
-        (finding.file, finding.line, finding.block),
-        (finding.other_file, finding.other_line, finding.other_block),
-    )
+    here = finding.file, finding.line, finding.block
+    there = finding.other_file, finding.other_line, finding.other_block
     is_copy = here == there and finding.file.endswith(".py") and "same instruction" not in finding.text
     return finding.kind == FaultKind.WRITTEN_TWICE and is_copy and trial.right
 
@@ -233,10 +231,8 @@ def _accesses(subject: CudaKernel, problem: gemm_ref.Problem) -> list[tuple[ptx.
         role: torch.zeros(max(size, _ALLOCATED) if size <= _ROWS * _SHORT else _ALLOCATED, dtype=dtype)
         for role, size in (sizes | {"BIAS": problem.n}).items()
     }
-    with (
-        contextlib.suppress(ptx.PtxError, UsageError, MemoryError),
-        ptx.watched(observer := _Offsets(), InstructionLimit()),
-    ):
+    ends = contextlib.suppress(ptx.PtxError, UsageError, MemoryError)
+    with ends, ptx.watched(observer := _Offsets(), InstructionLimit()):
         launch = replace(subject.launch.at(problem), grid=(1, 1, 1))
         subject.start(problem, launch, held).run()
     return observer.accesses

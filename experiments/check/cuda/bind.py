@@ -241,12 +241,8 @@ class KernelFile:
         missing = [axis for axis in parameters.SIZES if axis not in passed]
         of_source = parameters.size_constants(missing, names)
         fixed = {axis.lower(): names[name] for axis, name in of_source.items()}
-        if (
-            "n" in fixed
-            and "k" not in fixed
-            and "K" in missing
-            and parameters.takes_vector(self.signature.parameters, roles)
-        ):
+        takes_vector = parameters.takes_vector(self.signature.parameters, roles)
+        if takes_vector and "n" in fixed and "k" not in fixed and "K" in missing:
             fixed = {**fixed, "k": fixed["n"], "n": 1}
             names |= {"K": fixed["k"], "N": 1}  # what the launch is made of, as well
         if not passed and len(fixed) == 1:  # one constant for all

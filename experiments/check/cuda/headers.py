@@ -48,9 +48,7 @@ def project(path: Path) -> list[Path]:
     """
     folders = [path.resolve().parent, *path.resolve().parent.parents[:_UPWARDS]]
     for marks in _TOPS:
-        tops = [
-            count for count, folder in enumerate(folders, 1) if any(next(folder.glob(mark), None) for mark in marks)
-        ]
+        tops = [top for top, folder in enumerate(folders, 1) if any(next(folder.glob(mark), None) for mark in marks)]
         if tops:
             return folders[: tops[0] if marks == _TOPS[0] else tops[-1]]
     return folders[:1]

@@ -17,7 +17,7 @@ from cuda_kernels.ceilings.image import Image
 from experiments.check.cuda.compile import Unit
 from experiments.check.cuda.expressions import evaluate
 from experiments.check.cuda.host_code import recorder
-from experiments.check.cuda.host_code.recorder import RecordedLaunch
+from experiments.check.cuda.host_code.recorder import Pointers, RecordedLaunch
 from experiments.check.cuda.host_code.recording import Recording, instance
 from experiments.check.cuda.launch import LaunchRule, Template
 from experiments.check.cuda.parameters import HOST, MATRICES, MIN_SIZE, POINTERS, SIZES, StorageOrder
@@ -134,9 +134,8 @@ class CudaKernel(Subject):
             names |= {name for name, words in defined if words & names}
         divided = rf"\b(?:{'|'.join(names)})\b(?:\.[xyz])?\s*\)*\s*(?:[/%]|>>|&(?!&))"
         groups = [value for name, value in self.launch.names if _GROUP.search(name)]
-        group = (
-            min(max([_GROUP_SIDE, *groups]), _MAX_GROUP_SIDE) if min(self.tile) > 1 and re.search(divided, text) else 0
-        )
+        has_groups = min(self.tile) > 1 and re.search(divided, text)
+        group = min(max([_GROUP_SIDE, *groups]), _MAX_GROUP_SIDE) if has_groups else 0
         return max(group, gemm_ref.cdiv(self._constant_blocks, _GROUP_SIDE))
 
     @property
@@ -163,7 +162,8 @@ class CudaKernel(Subject):
         return None if rule.grid == self.launch.grid else (self.changed(launch=rule), ",".join(rule.grid))
 
     def row_steps(self) -> Iterator[tuple[int, str, str, str]]:
-        roles = {axis: axis for axis in SIZES} | {parameter.name: role for parameter, role in self._bound}
+        meant = dict(zip(SIZES, self.storage.axes, strict=True))
+        roles = {**meant, **{parameter.name: meant.get(role, role) for parameter, role in self._bound}}
         for line, text in enumerate(self.signature.body.split("\n"), self.signature.first_line):
             for array, inside in re.findall(r"\b(\w+)\s*\[([^\[\]]*)\]", text):
                 for name in re.findall(r"\*\s*(\w+)\s*\+", inside):
@@ -191,9 +191,7 @@ class CudaKernel(Subject):
             return ()
         return self._recorded(problem).with_roles(self.roles).more
 
-    def _starts(
-        self, problem: gemm_ref.Problem, pointers: dict[str | int, torch.Tensor], scales: Scales
-    ) -> Iterator[Start]:
+    def _starts(self, problem: gemm_ref.Problem, pointers: Pointers, scales: Scales) -> Iterator[Start]:
         """Yields the launches in their order; only the first finds C as it was."""
         launch, more = self.launch.at(self.storage.rename_sizes(problem)), self._more(problem)
         if more or any(name == "C" for name, *_ in self.storage.padded):
@@ -212,10 +210,8 @@ class CudaKernel(Subject):
             names = [place if role == "C" else role if role in POINTERS else "" for role in self.roles]
             yield Start(kernel, replace(record.launch, partly=(place,)), values, names)
 
-    def _pointers(
-        self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales
-    ) -> dict[str | int, torch.Tensor]:
-        found: dict[str | int, torch.Tensor] = {
+    def _pointers(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> Pointers:
+        found: Pointers = {
             name: self.storage.store(name, x, self.dtypes[name]) for name, x in (("A", a), ("B", b), ("C", c))
         }
         if "D" in self.roles:
@@ -225,11 +221,7 @@ class CudaKernel(Subject):
         return found
 
     def start(
-        self,
-        problem: gemm_ref.Problem,
-        launch: gemm_ref.Launch,
-        pointers: dict[str | int, torch.Tensor],
-        scales: Scales = PLAIN,
+        self, problem: gemm_ref.Problem, launch: gemm_ref.Launch, pointers: Pointers, scales: Scales = PLAIN
     ) -> Start:
         """Returns the first launch with its arguments; the tensors, by role, need not have the problem's sizes.
 
@@ -248,7 +240,7 @@ class CudaKernel(Subject):
         renamed = {"C": "the C that beta multiplies", "D": "C"} if "D" in self.roles else {}
         return Start(kernel, launch, values, [renamed.get(x, x) if x in POINTERS else "" for x in self.roles])
 
-    def _value(self, role: str, problem: gemm_ref.Problem, pointers: Mapping[str | int, torch.Tensor], scales: Scales):
+    def _value(self, role: str, problem: gemm_ref.Problem, pointers: Pointers, scales: Scales):
         known = {**pointers, "ALPHA": scales.alpha, "BETA": scales.beta, "NULL": 0}
         if role in known:
             return known[role]

@@ -175,9 +175,8 @@ def infer_from_indices(
         )
     block = sides or tuple(str(BLOCK_SIDE) if step == "blockDim" else step for _, step in (found["x"], found["y"]))
     lengths = dict(zip("xyz", (*block, "1", "1"), strict=False))
-    grid = tuple(
-        f"cdiv({role}, {lengths[axis] if step == 'blockDim' else step})" for axis, (role, step) in sorted(found.items())
-    )
+    sides_ = ((role, lengths[axis] if step == "blockDim" else step) for axis, (role, step) in sorted(found.items()))
+    grid = tuple(f"cdiv({role}, {side})" for role, side in sides_)
     return grid, block
 
 

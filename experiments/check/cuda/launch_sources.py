@@ -23,7 +23,8 @@ from experiments.check.cuda.bind import KernelFile
 from experiments.check.cuda.expressions import numbers
 from experiments.check.cuda.kernel import CudaKernel
 from experiments.check.cuda.launch import LaunchRule
-from experiments.check.cuda.parameters import SIZES
+from experiments.check.cuda.parameters import SIZES, role_of
+from experiments.check.limits import used_s
 from experiments.check.messages import Message, Note, message
 from experiments.check.sizes import first_block
 from experiments.check.subject import Survey, Trial, attempt
@@ -31,6 +32,7 @@ from experiments.records.request import UsageError
 from gemm_ref.ptx.detect.finding import RACE
 
 _MAX_SECONDS = 30.0  # of a core's time, after which no other launch is tried
+_STORAGE_S = 10.0  # likewise, no other storage
 
 
 def infer_kernel(file: KernelFile) -> CudaKernel:
@@ -47,9 +49,15 @@ def infer_kernel(file: KernelFile) -> CudaKernel:
     others = list(candidates)
     if right := next((other for other in others if _is_right(other, problem)), None):
         return right
-    if attempt(kernel, problem, zeroed=True, detect=True).unordered:
-        return kernel
-    return _with_other_storage(kernel, problem, seen, not file.options.args, bool(others)) or kernel
+    other = _with_other_storage(kernel, problem, seen, not file.options.args, bool(others))
+    if other or attempt(kernel, problem, zeroed=True, detect=True).unordered:
+        return other or kernel
+    if unknown := kernel.undetermined:
+        raise UsageError(
+            f"what is {' and what is '.join(unknown)}? {kernel.name} is given that at all sizes, and is wrong with it: "
+            "say with --args, --grid and --block how it is launched"
+        )
+    return kernel
 
 
 # --- sources ----------------------------------------------------------------------------------------------------------
@@ -75,10 +83,9 @@ def _with_covered_sizes(kernel: CudaKernel) -> CudaKernel:
     if kernel.square:
         covered = dict.fromkeys("mnk", min(covered.values()))
     kernel = replace(kernel, fixed={**covered, **kernel.fixed}, survey=seen)
-    sizes_ = " x ".join(str(kernel.fixed[axis]) for axis in "mn")
-    return kernel.with_note(
-        Note.GRID_COVERS, grid=f"{across},{down}", tile=" x ".join(map(str, seen.tile)), sizes=sizes_
-    )
+    sides = seen.tile, (kernel.fixed["m"], kernel.fixed["n"])
+    tile, matrix = (" x ".join(map(str, pair)) for pair in sides)
+    return kernel.with_note(Note.GRID_COVERS, grid=f"{across},{down}", tile=tile, sizes=matrix)
 
 
 def from_host_code(file: KernelFile) -> Iterator[CudaKernel]:
@@ -232,28 +239,45 @@ def _stored_part(seen: Survey, trial: Trial) -> _Stored:
 def _with_other_storage(
     kernel: CudaKernel, problem: gemm_ref.Problem, seen: Survey, sizes_are_free: bool, grid_is_scaled: bool
 ) -> CudaKernel | None:
-    """Returns the kernel with the first storage that makes it right. Raises UsageError if a number may be why not."""
+    """Returns the kernel with the first storage that makes it right."""
     axes = sizes_are_free and not (kernel.square or kernel.fixed)
     cube = sizes.complete_cube(kernel, seen)  # it may take no other sizes
-    in_cube = kernel.storage.others(axes=False) if cube != problem and not _is_right(kernel, cube) else ()
     free_grid = kernel.has_free_grid or grid_is_scaled
-    tried = [(other, problem) for other in kernel.storage.others(axes)] + [(other, cube) for other in in_cube]
-    for storage, size in tried:
+    tried = [(kernel, other, problem) for other in kernel.storage.others(axes)]
+    for exchanged in _with_exchanged_operands(kernel) if sizes_are_free else ():
+        tried += [(exchanged, other, problem) for other in (kernel.storage, *kernel.storage.others(axes))]
+    if cube != problem and not _is_right(kernel, cube):
+        tried += [(kernel, other, cube) for other in kernel.storage.others(axes=False)]
+    elif axes:  # in another order it may need fewer sizes that are equal
+        pairs = [
+            problem.resized(**dict.fromkeys(pair, max(getattr(problem, axis) for axis in pair)))
+            for pair in ("mn", "mk", "nk")
+        ]
+        if not any(_is_right(kernel, pair) for pair in pairs):
+            orders = [other for other in kernel.storage.others(axes) if other.axes != "MNK"]
+            tried += [(kernel, other, pair) for other in orders for pair in pairs]
+    end_s = used_s() + _STORAGE_S
+    for taken, storage, size in itertools.takewhile(lambda _: used_s() < end_s, tried):
         grid_differs = free_grid and storage.axes != "MNK"
         for rule in kernel.launch.with_tile(kernel.tile, storage.axes) if grid_differs else [kernel.launch]:
-            changed = kernel.changed(storage=storage, launch=rule, assumed=str(storage))
+            changed = taken.changed(storage=storage, launch=rule).assume(str(storage))
             if _is_right(changed, size):
                 option = f": --layout {storage.option}" if storage.option and storage.axes == "MNK" else ""
-                changed = changed.with_note(Note.LAYOUT_FOUND, layout=storage, option=option)
+                option = option if taken is kernel else f": --args {','.join(taken.roles)} {option[2:]}".rstrip()
+                changed = changed.with_note(Note.LAYOUT_FOUND, layout=changed.assumed, option=option)
                 if rule.grid == kernel.launch.grid or kernel.has_free_grid:
                     return changed
                 return changed.with_note(Note.GRID_FROM_OWN_SIZES, launch=rule)
-    if unknown := kernel.undetermined:
-        raise UsageError(
-            f"what is {' and what is '.join(unknown)}? {kernel.name} is given that at all sizes, and is wrong with it: "
-            "say with --args, --grid and --block how it is launched"
-        )
     return None
+
+
+def _with_exchanged_operands(kernel: CudaKernel) -> Iterator[CudaKernel]:
+    """Yields the kernel with A and B exchanged, if neither a launch nor their names determine which is which."""
+    pairs = zip(kernel.signature.parameters, kernel.roles, strict=True)
+    names = {role: parameter.name for parameter, role in pairs if role in ("A", "B")}
+    if {"A", "B"} == {*names} and not kernel.recording and not any(role_of(names[role]) == role for role in names):
+        roles = tuple({"A": "B", "B": "A"}.get(role, role) for role in kernel.roles)
+        yield kernel.changed(roles=roles, assumed=f"{names['B']} being A and {names['A']} B")
 
 
 def _is_right(kernel: CudaKernel, problem: gemm_ref.Problem) -> bool:

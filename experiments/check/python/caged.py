@@ -329,9 +329,8 @@ def _run(
         ],
     }
     own = memory.contents() or [b""]
-    return data, [content for content in changes if content is not None] + own + [
-        each.ttir.encode() for each in started
-    ]
+    changed = [content for content in changes if content is not None]
+    return data, changed + own + [each.ttir.encode() for each in started]
 
 
 def _plain(value: object) -> object:

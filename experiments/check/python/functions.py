@@ -255,11 +255,13 @@ def _arguments(
         roles = vector
     if not ({"A", "B"} <= set(roles.values()) or VECTOR in roles.values()):
         raise UsageError(f"{name}({shown}) has no two matrices among its parameters, by their names: {PLAIN}")
+    unknown = []
     for each in parameters:
         role, texts = roles.get(each.name, ""), source.texts(each.name, module)
         value: object = None
         if each.name in specified:
-            role, value = "", specified[each.name]
+            value = specified[each.name]
+            role = value if isinstance(value, source.Size) else ""
         elif role == TYPE and texts:
             value = [text for text in texts if hasattr(torch, text.rpartition(".")[2]) or _short(text) != text]
             role, value = (role, value) if value else ("", texts[0])
@@ -270,10 +272,13 @@ def _arguments(
             role = value if isinstance(value, source.Size) else ""
         elif not role:
             continue
-        if value is inspect.Parameter.empty:
-            unknown = f"{name}({shown}) takes {each.name}, whose value the file does not tell"
-            raise UsageError(f"{unknown}: pass -D {each.name}=...")
+        unknown += [each.name] * (value is inspect.Parameter.empty)
         yield Argument(each.name, role, value)
+    if unknown:
+        defines = " ".join(f"-D {each}=..." for each in unknown)
+        other = ", each a number, M, N or K, or write a function gemm(a, b) that launches it" * bool(listed)
+        what = f"{', '.join(unknown)}, whose value{'s' * (len(unknown) > 1)} the file does not tell"
+        raise UsageError(f"{name}({shown}) takes {what}: pass {defines}{other}")
 
 
 def _vector(name: str, known: list[str], required: list[str], roles: Mapping[str, str]) -> dict[str, str]:

@@ -102,9 +102,10 @@ class Module:
             return default
 
     def values(self, defines: Sequence[str]) -> dict[str, object]:
-        """Returns the values of `NAME=VALUE`: a number, a name of the file such as `torch.float16`, or else a text."""
-        pairs = (define.partition("=") for define in defines)
-        return {name: self.value(text, default=text) for name, _, text in pairs}
+        """Returns the values of `NAME=VALUE`: a number, M, N or K, a name such as `torch.float16`, or else a text."""
+        pairs = [define.partition("=") for define in defines]
+        sizes = {name: Size(text) for name, _, text in pairs if text in SIZES and name not in SIZES}
+        return {name: self.value(text, default=text) for name, _, text in pairs} | sizes
 
     @property
     def why_bare(self) -> str:

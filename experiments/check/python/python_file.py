@@ -22,6 +22,7 @@ import triton
 
 import gemm_ref
 from experiments.check import diagnose
+from experiments.check.limits import used_s
 from experiments.check.messages import Limit, Message, Note, message
 from experiments.check.python import functions, module, offsets, operands, untuned
 from experiments.check.python.caged import CagedCall, open_caged
@@ -36,6 +37,7 @@ TILE = (128, 128)  # assumed for the tile of C where no constant of the kernel i
 PROBE = gemm_ref.Problem(256, 512, 1024)  # whole tiles of any size, for a call that launches nothing
 MAX_WHOLE = 64  # rows, columns and products of a tile that is the whole matrix
 _MAX_TRIED = 8  # forms of operands that the function takes
+_SEARCH_S = 10.0  # of a core's time, after which no other form is tried
 _MIN_SIDE, _DEPTH = 64, 384  # of a tile, and products of each sum, where forms are tried
 
 
@@ -103,10 +105,8 @@ class PythonKernel(Subject):
                 name = launch.constants.get(each.parameter)
                 matrix = name if name in functions.MATRICES else each.parameter
                 code = Limit.NARROW_INDEX if each.is_index else Limit.NARROW_OFFSETS
-                place = {"file": each.file, "line": each.line}
-                found.setdefault(
-                    (code, matrix), message(code, matrix=matrix, width=each.bits + 1, bits=each.bits, **place)
-                )
+                values = {"width": each.bits + 1, "bits": each.bits, "file": each.file, "line": each.line}
+                found.setdefault((code, matrix), message(code, matrix=matrix, **values))
         return list(found.values())
 
     @property
@@ -147,7 +147,9 @@ class _Search:
         first = next(fitting)
         chosen = None
         others = itertools.islice(fitting, _MAX_TRIED), self._other_orders(first)
-        for kernel in itertools.chain([first], self._other_grid(first), *others):
+        end_s = used_s() + _SEARCH_S
+        every = itertools.chain([first], self._other_grid(first), *others)
+        for kernel in itertools.takewhile(lambda _: used_s() < end_s, every):
             trial = _try(kernel)
             if trial.right or diagnose.find_finish(kernel, trial).has_epilogue:
                 chosen = kernel

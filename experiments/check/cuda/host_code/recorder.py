@@ -55,6 +55,7 @@ _SET = re.compile(r"\b(\w+)(\s*=\s*)(\d[\d\s*<u]*)(?=\s*(?:,|$))")
 _UNSET = re.compile(r"(^|,)(\s*)(\w+)(?=\s*(?:,|$))")  # in a declaration, a variable without a value
 _ENDS = re.compile(r"\b(?:return\s+(?:-?[1-9]\d*|EXIT_FAILURE)|exit\s*\(\s*(?:-?[1-9]\d*|EXIT_FAILURE)\s*\))\s*;")
 _LOOP = re.compile(r"\bfor\s*\(")
+_HOST_PRODUCT = re.compile(r"\+=[^;]*\*")
 # A compiler's message that may be due to sizes that are no longer constants
 _BY_REPLACED_SIZES = re.compile(r"checked_(?:number|size)|constant|initializ|template argument|in device code")
 
@@ -159,10 +160,8 @@ def build(unit: Unit, ways: Sequence[calls.HostCall], rewrite: Callable[[str], s
         return len(rejected) > before or unit.repair(message)
 
     def compile_() -> str:
-        texts = [
-            "" if index in rejected or call.function.name in unit.left_out else call.text
-            for index, call in enumerate(ways)
-        ]
+        gone = {index for index, call in enumerate(ways) if call.function.name in unit.left_out} | rejected
+        texts = ["" if index in gone else call.text for index, call in enumerate(ways)]
         before = "" if unit.rewrite is str else _DECLARATIONS
         source.write_text(unit.compose(before=before, after=calls.dispatcher(texts)), encoding="utf-8")
         arch = f"compute_{architecture(REFERENCE_CAPABILITY)}"
@@ -280,14 +279,17 @@ def rewrite(texts: Collection[str], leading: Collection[str], constants: Mapping
 
     def with_our_sizes(text: str) -> str:
         for function in reversed(syntax.functions(text)):
+            first, last = function.end - 1 - len(function.body), function.end - 1
             if function.name in leading:
-                first, last = function.end - 1 - len(function.body), function.end - 1
                 body = _locals(text[first:last])
                 if function.name == "main":
                     body = _ENDS.sub(lambda end: f"{{ if (!checked_number({_IGNORE_EXIT})) {end[0]} }}", body)
                 text = text[:first] + body + text[last:]
-            elif len(_LOOP.findall(function.body)) >= len(SIZES) and not function.on_device and function.is_void:
-                text = syntax.blanked(text, [function])  # the product on the host, which takes seconds
+            elif len(_LOOP.findall(function.body)) >= len(SIZES) and not function.on_device:  # it may take seconds
+                if function.is_void:
+                    text = syntax.blanked(text, [function])
+                elif _HOST_PRODUCT.search(function.body):  # it returns the product of zeros
+                    text = text[:first] + _LOOP.sub("while (false) for (", text[first:last]) + text[last:]
         text = _MACRO.sub(lambda m: m[1] + (_number(shared[m[2]], m[3]) if m[2] in shared else m[3]) + m[4], text)
         return _CONSTANT.sub(lambda m: _with_sizes(m, shared), text)
 
@@ -322,6 +324,7 @@ _POINTER = 8  # bytes
 _LARGEST = 1 << 28  # bytes of a buffer
 _UNWRITTEN = 0xFF  # the bytes of new memory: NaN as floats
 
+Pointers: TypeAlias = dict[str | int, torch.Tensor]  # matrices by role, and buffers by their place
 Value: TypeAlias = torch.Tensor | ptx.Struct | ptx.TensorMap | bytes | int
 
 
@@ -344,7 +347,7 @@ def tensor_map_types(record: RecordedLaunch) -> dict[str, torch.dtype]:
     return found
 
 
-def value(raw: bytes, kind: str, given: dict[str | int, torch.Tensor], record: RecordedLaunch) -> Value:
+def value(raw: bytes, kind: str, given: Pointers, record: RecordedLaunch) -> Value:
     """Returns one argument, of this type in PTX.
 
     given: the matrices by their roles, on the reference GPU or on this machine's; buffers are added by their places.
@@ -380,7 +383,7 @@ def _pointers(raw: bytes, record: RecordedLaunch) -> Iterator[tuple[int, int, in
             yield at, place, offset
 
 
-def _tensor(place: int, offset: int, given: dict[str | int, torch.Tensor], record: RecordedLaunch) -> torch.Tensor:
+def _tensor(place: int, offset: int, given: Pointers, record: RecordedLaunch) -> torch.Tensor:
     key = places(record).get(place, place)
     if key not in given:
         size = record.allocated[place]
@@ -394,7 +397,7 @@ def _tensor(place: int, offset: int, given: dict[str | int, torch.Tensor], recor
     return whole.view(-1)[offset // whole.element_size() :] if offset else whole
 
 
-def _tensor_map(raw: bytes, given: dict[str | int, torch.Tensor], record: RecordedLaunch) -> ptx.TensorMap | bytes:
+def _tensor_map(raw: bytes, given: Pointers, record: RecordedLaunch) -> ptx.TensorMap | bytes:
     _, base, *numbers = _ENCODED.unpack_from(raw)
     place, offset = divmod(base, 1 << PLACE)
     kind, rank, interleave, swizzle, fill = numbers[-5:]

@@ -38,14 +38,8 @@ ALPHA, BETA = 3.0, 5.0  # distinct from sizes and from each other
 # Sizes that launchers take, if they take only some: multiples of 256 and 64 that differ.
 WHOLE = (Problem(768, 1280, 512), Problem(1280, 512, 768), Problem(512, 768, 1280))
 _POWERS = (Problem(1024, 256, 512), Problem(512, 1024, 256), Problem(256, 512, 1024))  # for those that take no others
-_OTHERS = (
-    Problem(256, 256, 256),
-    Problem(96, 160, 64),
-    Problem(33, 17, 9),
-    Problem(67, 133, 39),
-    Problem(5, 3, 2),
-    Problem(1, 1, 1),
-)
+_OTHER_SIZES = ((256, 256, 256), (96, 160, 64), (33, 17, 9), (67, 133, 39), (5, 3, 2), (1, 1, 1))
+_OTHERS = [Problem(*sizes) for sizes in _OTHER_SIZES]
 _STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # that programs round sizes up to
 _ORDER = (*PLACES, *SIZES, *SCALARS)  # of roles, where a value may be several
 
