@@ -1,4 +1,4 @@
-"""One place that launches a jit function: on a GPU, on the reference GPU, or nowhere, to look at what it became."""
+"""One place that launches a jit function: on a GPU, on the reference GPU, or nowhere, where it is only compiled."""
 
 from __future__ import annotations
 
@@ -15,18 +15,13 @@ import triton
 from triton.compiler import CompiledKernel
 
 import gemm_ref
-from gemm_ref import DIALECTS, Implementation, Problem, get_stage
+from gemm_ref import Problem
 from gemm_ref.call import Plan, Prepare, driver
-from gemm_ref.call.choose import select_tile
 from gemm_ref.call.streams import flags_for, stream_of
-from gemm_ref.compute import EMULATED
 from gemm_ref.epilogue import Extras
-from gemm_ref.inputs import meta_operands
 from gemm_ref.operands import VECTOR_BYTES, pairs_with_padding
-from gemm_ref.operands.split import Split, split_operands
-from gemm_ref.rung import DEFAULT_VARIANT
-from gemm_ref.toolchain import REFERENCE_CAPABILITY
-from triton_kernels import kernel_module, reference_gpu, without_gpu
+from gemm_ref.operands.split import Split
+from triton_kernels import reference_gpu, without_gpu
 from triton_kernels.descriptors import Descriptor, Operand
 
 MAX_REGISTERS, SM_REGISTERS = 255, 65536  # of a thread, and of a multiprocessor from compute capability 7.0 on
@@ -373,48 +368,3 @@ def _without_ones(kernel: triton.JITFunction, args: tuple) -> list:
     """
     pairs = zip(kernel.params, args, strict=False)
     return [_NO_MULTIPLE if parameter.annotation_type and type(x) is int and x == 1 else x for parameter, x in pairs]
-
-
-def compile_for_inspection(
-    stage: str,
-    dialect: str,
-    m: int,
-    n: int,
-    k: int,
-    *,
-    variant: str = DEFAULT_VARIANT,
-    math: str | None = None,
-    b_layout: str | None = None,
-    capability: tuple[int, int] = REFERENCE_CAPABILITY,
-    anew: bool = False,
-) -> CompiledKernel:
-    """What Triton makes of a rung for operands of these sizes, laid out as `gemm` would, without a GPU.
-
-    b_layout: how B lies, one of those that the rung reads in this math mode; the first of them if not given.
-    capability: the compute capability to compile for; from 9.0 on Triton means the architecture with its `a`.
-    anew: take nothing that was compiled before; what is compiled now is kept as ever. In `.asm` are the texts `ttgir`,
-    `llir` and `ptx` and the bytes `cubin`; `.metadata` has `shared` (bytes) and `num_warps`.
-    Raises ValueError for an unknown stage, variant, dialect, math mode or layout.
-    """
-    rung = get_stage(stage)
-    if dialect not in rung.dialects or DIALECTS[dialect].package != __package__:
-        raise ValueError(f"{rung.id} has no {dialect} kernel here: triton or gluon")
-    if math is not None and math not in rung.maths:
-        raise ValueError(f"{rung.id} does not compute in {math}: it has {', '.join(rung.maths)}")
-    problem = Problem(m, n, k, math or rung.maths[0])
-    problem = replace(problem, b_layout=b_layout or rung.reads_b(problem.math, dialect)[0])
-    if problem.b_layout not in rung.reads_b(problem.math, dialect):
-        known = ", ".join(rung.reads_b(problem.math, dialect))
-        raise ValueError(f"{rung.id} does not read B as {problem.b_layout!r} in {problem.math}: it reads {known}")
-    variant = rung.find_variant(variant, dialect)
-    implementation = Implementation(rung, variant, dialect, problem.math, problem.b_layout)
-    a, b, c = meta_operands(problem, rung.tma is not None)
-    if problem.math in EMULATED:
-        a, b = split_operands(a, b, problem.b_layout, problem.math)
-    plan = select_tile(Plan(implementation, problem), a, b)
-    before = without_gpu.capability.set(capability), without_gpu.anew.set(anew)
-    try:
-        return kernel_module(implementation).prepare(plan, a, b, c)(a, b, c, Extras())
-    finally:
-        without_gpu.capability.reset(before[0])
-        without_gpu.anew.reset(before[1])

@@ -40,7 +40,7 @@ def compile_to_cubin(
         path = (source.cubin_anew if anew else source.cubin)(item, capability)
         launch = launch_of(contender, problem)
         return MachineCode(path.read_bytes(), launch.threads, launch.shared_bytes)
-    from triton_kernels.launcher import compile_for_inspection
+    from triton_kernels.inspection import compile_for_inspection
 
     compiled = compile_for_inspection(
         rung.id,

@@ -45,7 +45,7 @@ def compiled_trials(dialects: Sequence[str], stages: Sequence[str]) -> list[Tria
     found = []
     for implementation in {trial.implementation: None for trial in trials(dialects, stages)}:
         if implementation.dialect != "cuda":
-            from triton_kernels.launcher import compile_for_inspection
+            from triton_kernels.inspection import compile_for_inspection
 
             stage, dialect, problem = implementation.stage.id, implementation.dialect, compiled_for(implementation)
             names = {"variant": tile_of(implementation), "math": implementation.math}

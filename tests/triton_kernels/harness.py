@@ -19,7 +19,7 @@ from gemm_ref.rung import DEFAULT_VARIANT
 @functools.cache
 def compiled(kernel: str):
     """Returns Triton's compiled kernel, with its texts and its metadata."""
-    from triton_kernels.launcher import compile_for_inspection
+    from triton_kernels.inspection import compile_for_inspection
 
     stage, dialect, *words = kernel.split()
     options = {}

@@ -45,7 +45,7 @@ DEFAULTS = [
 @pytest.fixture
 def key_of(monkeypatch):
     """`key_of(rung, m, n, k)`: the key under which Triton looks for the kernel, before it would compile one."""
-    launcher = pytest.importorskip("triton_kernels.launcher", exc_type=ImportError)
+    inspection = pytest.importorskip("triton_kernels.inspection", exc_type=ImportError)
     from triton import knobs
 
     keys = []
@@ -54,7 +54,7 @@ def key_of(monkeypatch):
     def look_for(rung, *sizes: int) -> str:
         tile, *_ = rung.stage.tiles.get(rung.dialect, [rung.variant])  # else each shape would have its own
         names = {"variant": tile, "capability": (8, 9)}  # for which no test compiles, so that nothing is found
-        assert launcher.compile_for_inspection(rung.stage.id, rung.dialect, *sizes, **names) is None
+        assert inspection.compile_for_inspection(rung.stage.id, rung.dialect, *sizes, **names) is None
         key, *_ = keys  # s13 has a second kernel, which sums
         keys.clear()
         return key
@@ -77,7 +77,7 @@ def test_a_rung_that_reads_vectors_is_compiled_for_sizes_that_16_divides(key_of)
 def test_compiling_without_a_gpu_leaves_triton_as_it_was(monkeypatch, tmp_path):
     triton = pytest.importorskip("triton")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))  # Triton's own may have the kernel, as compiled for a GPU
-    from triton_kernels.launcher import compile_for_inspection
+    from triton_kernels.inspection import compile_for_inspection
 
     before = triton.runtime.driver._active, triton.backends.backends["nvidia"]
     asm = compile_for_inspection("s02", "triton", 64, 64, 64).asm
@@ -91,9 +91,9 @@ def test_compiling_without_a_gpu_leaves_triton_as_it_was(monkeypatch, tmp_path):
     "names", [{"dialect": "cuda"}, {"dialect": "triton", "math": "zz"}, {"dialect": "triton", "variant": "zz"}], ids=str
 )
 def test_inspection_names_what_is_not_there(names):
-    launcher = pytest.importorskip("triton_kernels.launcher", reason="takes triton")
+    inspection = pytest.importorskip("triton_kernels.inspection", reason="takes triton")
     with pytest.raises(ValueError, match="s01_naive"):
-        launcher.compile_for_inspection("s01_naive", m=4, n=4, k=4, **names)
+        inspection.compile_for_inspection("s01_naive", m=4, n=4, k=4, **names)
 
 
 CUDA_ALONE = {"CLUSTER_M", "CLUSTER_K", "PERSISTENT", "OVERLAP", "FRAGMENT_SETS", "LOAD_AT", "ALIGN_B", "SPLIT_WARPS"}
@@ -104,6 +104,8 @@ LEFT_TO_TRITON = {"THREAD_M", "THREAD_N", "WARP_M", "WARP_N", "LAYOUT", "NUM_STA
 def test_what_a_kernel_is_told_of_its_variant(rung, monkeypatch):
     """As docs/method.md says, 'What the dialects hold equal'; what is told is what the registry has."""
     launcher = pytest.importorskip("triton_kernels.launcher")
+    from triton_kernels import inspection
+
     if tiles := rung.stage.tiles.get(rung.dialect):  # of which the shape would choose one, with so many programs
         rung = replace(rung, variant=next(iter(tiles)))
     told = {}
@@ -117,7 +119,7 @@ def test_what_a_kernel_is_told_of_its_variant(rung, monkeypatch):
 
     monkeypatch.setattr(launcher, "Prepared", prepared)
     with pytest.raises(Recorded):
-        launcher.compile_for_inspection(
+        inspection.compile_for_inspection(
             rung.stage.id, rung.dialect, 512, 512, 512, variant=rung.variant, math=rung.math, b_layout=rung.b_layout
         )
     registered = rung.config.constants()
