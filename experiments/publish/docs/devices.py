@@ -25,7 +25,6 @@ from gemm_ref.choice import costs
 from gemm_ref.dialect import BY_HAND
 
 BOUND_SHARE = 0.7  # of a kernel's time, that reading A, B and writing C takes alone: from here on memory decides
-MOST_ROWS = 20  # of a table; the CSVs have the others
 _COMPARED = ("ladder", "tensor_cores", "squares", "shapes")
 
 
@@ -34,9 +33,7 @@ def render(published: Path = store.PUBLISHED) -> str:
     cards = [Card(folder) for folder in store.published(published.parent)]
     pairs = [Pair(cards[0], other) for other in cards[1:]]
     template = make_templates(Path(__file__).parent).get_template("devices.md.j2")
-    return template.render(
-        cards=cards, pairs=pairs, table=_tabulate_cards(cards), most=MOST_ROWS, bound_share=BOUND_SHARE
-    )
+    return template.render(cards=cards, pairs=pairs, table=_tabulate_cards(cards), bound_share=BOUND_SHARE)
 
 
 class Card:
@@ -130,16 +127,11 @@ def _tabulate_cards(cards: Sequence[Card]) -> Table:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many kernels two cards can be compared at, and the lines of those where they differ."""
+    """The verdicts of two cards in one experiment."""
 
-    count: int
-    lines: list[list[str]]  # kernel, problem, what each of the cards has
-    names: tuple[str, str]
-
-    @property
-    def table(self) -> str:
-        """The first MOST_ROWS differences."""
-        return Table.of(["kernel", "M x N x K", *self.names], self.lines[:MOST_ROWS], 4).to_markdown()
+    count: int  # of the kernels that have one on both
+    same: int
+    opposite: list[list[str]]  # kernel, problem and both shares, where one card says FASTER and the other SLOWER
 
 
 class Pair:
@@ -155,14 +147,26 @@ class Pair:
         found: dict[str, Comparison] = {}
         for name in _COMPARED:
             both = self._merge_verdicts(name)
-            differing = both[both["verdict"] != both["verdict_there"]]
+            is_same = both["verdict"] == both["verdict_there"]
+            opposite = both[~is_same & (both["verdict"] != stats.SAME) & (both["verdict_there"] != stats.SAME)]
             lines = [
-                [*_name(row), *(f"{format_percent(share)} {verdict}" for share, verdict in of_each)]
-                for row in differing.itertuples()
-                for of_each in [((row.vs_cublas, row.verdict), (row.vs_cublas_there, row.verdict_there))]
+                [*_name(row), format_percent(row.vs_cublas), format_percent(row.vs_cublas_there)]
+                for row in opposite.itertuples()
             ]
-            found |= {name: Comparison(len(both), lines, self._names)} if len(both) else {}
+            found |= {name: Comparison(len(both), int(is_same.sum()), lines)} if len(both) else {}
         return found
+
+    def tabulate_verdicts(self) -> str:
+        """How many verdicts there are, how many are the same and how many opposite, by experiment."""
+        lines = [
+            [f"`{name}`", *map(str, (own.count, own.same, len(own.opposite)))] for name, own in self.verdicts.items()
+        ]
+        return Table.of(["experiment", "verdicts", "the same", "opposite"], lines).to_markdown()
+
+    def tabulate_opposite(self) -> str:
+        """The kernels with opposite verdicts; empty if there are none."""
+        lines = [line for own in self.verdicts.values() for line in own.opposite]
+        return Table.of(["kernel", "M x N x K", *self._names], lines, 2).to_markdown() if lines else ""
 
     def _merge_verdicts(self, name: str) -> pd.DataFrame:
         rows = []
@@ -173,18 +177,14 @@ class Pair:
         return rows[0].merge(rows[1], on=list(studies.row_type(name).KEY), suffixes=("", "_there"))
 
     @cached_property
-    def choices(self) -> Comparison:
-        """The problems at which both cards chose a tile and blocks (s14, s19)."""
+    def choices(self) -> tuple[int, int]:
+        """At how many problems both cards chose a tile and blocks (s14, s19), and at how many of them otherwise."""
         key = ["stage", "dialect", "math", *frames.SIZES]
         tried = (frames.tried(store.read(card.folder, "choice")) for card in self._cards)
         chosen = [own[own["chosen"] == 1] for own in map(frames.rungs, tried)]
         both = chosen[0].merge(chosen[1], on=key, suffixes=("", "_there"))
         differing = both[(both["variant"] != both["variant_there"]) | (both["blocks"] != both["blocks_there"])]
-        lines = [
-            [*_name(row), f"{row.variant}, {row.blocks} blocks", f"{row.variant_there}, {row.blocks_there} blocks"]
-            for row in differing.itertuples()
-        ]
-        return Comparison(len(both), lines, self._names)
+        return len(both), len(differing)
 
     @cached_property
     def memory_bound(self) -> list[tuple[str, str, str]]:
