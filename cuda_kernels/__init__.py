@@ -48,8 +48,9 @@ def gemm(
     C's dtype or fp32; activation "relu", "gelu", "gelu_tanh" or "silu"; c (..., N), in C's dtype, which may be `out`;
     beta is 1 where there is a c, unless it is given, and where it is 0 c is not read.
 
-    In the emulated modes (s20: fp16x3, bf16x6) C is fp32 from products of parts of 16 bits, which do not hold every row
-    or column: on_range is "widen", which computes those in fp32 and is the default, or "raise", which raises
+    In the emulated modes (s20: fp16x3, bf16x6) C is fp32 from products of parts of 16 bits, or, without `stage`, from
+    fp32 arithmetic where that is predicted to be faster (`range_report` says which). Parts do not hold every row or
+    column: on_range is "widen", which computes those in fp32 and is the default, or "raise", which raises
     `operands.split.OutOfRange`. There a and b may be in parts already (`operands.split.split_operand`).
 
     batch_invariant: row i of the result has the same bits whatever M is. The tile and the blocks are then chosen by

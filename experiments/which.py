@@ -125,6 +125,8 @@ def _predict(problem: Problem, dialect: str, card: str, rows: pd.DataFrame) -> C
     try:
         plan = predictions.plan_call(problem, card, dialect)
         item = plan.implementation
+        if plan.in_place_of:
+            rows, problem = read_measured(card, item.math), replace(problem, math=item.math)
         own = rows[(rows["dialect"] == dialect) & (rows["stage"] == item.stage.id)]
         sizes = item.config.BLOCK_M, item.config.BLOCK_N
         found = Candidate(dialect, item.stage.id, item.variant, sizes, plan.blocks, nearest=find_nearest(own, problem))

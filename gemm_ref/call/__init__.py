@@ -32,6 +32,8 @@ class Plan:
     blocks: int | None = None  # over which the tiles are scheduled; None where the grid follows from the sizes
     batch_invariant: bool = False  # whether the bits of a row must not depend on M
     early: bool = False  # whether the kernel may start while its operands are still being copied
+    may_use_sgemm: bool = False  # whether fp32 arithmetic may compute an emulated compute type, where that is faster
+    in_place_of: str = ""  # the emulated compute type that fp32 arithmetic computes; empty where it does not
 
     transpose: bool = False  # C^T = B^T @ A^T is computed: the TMA unit cannot store one column, but one row
     out_is_c: bool = False  # the kernel writes to `out`, and not to a new C that is copied there

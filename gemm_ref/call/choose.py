@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -10,6 +11,9 @@ from gemm_ref import choice
 from gemm_ref.call import Plan
 from gemm_ref.call.layout import DENSE, LINES, PADDED, RESOLVE, transpose_call
 from gemm_ref.call.validate import span
+from gemm_ref.choice.costs import find_device
+from gemm_ref.choice.emulated import predict_kernel_ns, predict_split_ns
+from gemm_ref.choice.work import unshared_blocks
 from gemm_ref.compute import MATHS
 from gemm_ref.dialect import DIALECTS
 from gemm_ref.epilogue import Extras
@@ -21,13 +25,56 @@ from gemm_ref.operands import (
     layout_of,
     resolve_views,
 )
+from gemm_ref.registry import Implementation, stages_in
 from gemm_ref.rung import DEFAULT_VARIANT
+
+MARGIN = 0.05  # by which an emulated product must be faster than one in fp32 by the model, whose error this is
 
 
 def choose(
+    plan: Plan, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, extras: Extras,
+    split_layouts: tuple[str, str] = ("", ""),
+) -> Plan:  # fmt: skip
+    """The plan of a valid call, with all of its fields decided.
+
+    split_layouts: of an A and a B that are in parts already, else empty. Where the call leaves it open whether fp32
+    arithmetic computes an emulated compute type, the way is chosen that `gemm_ref.choice` predicts to take less time,
+    copies and splits included.
+    """
+    emulated = _choose_fields(plan, a, b, out, extras, split_layouts[1])
+    if not (plan.may_use_sgemm and plan.problem.flops):
+        return emulated
+    dialect, math = plan.implementation.dialect, plan.problem.math
+    rung = [stage for stage in stages_in("fp32") if dialect in stage.dialects][-1]
+    item, problem = Implementation(rung, DEFAULT_VARIANT, dialect, "fp32"), replace(plan.problem, math="fp32")
+    sgemm = replace(plan, implementation=item, problem=problem, in_place_of=math)
+    sgemm = _choose_fields(sgemm, a, b, out, extras)
+    operands = (a.shape, True), (b.t().shape, True) if emulated.problem.b_layout == "nk" else (b.shape, False)
+    split = [x for x, layout in zip(operands, split_layouts, strict=True) if not layout]
+    # The model counts what LINES copies.
+    copied = [x for x, copy in ((a, sgemm.copy_a), (b, sgemm.copy_b)) if copy in (DENSE, PADDED)]
+    is_slower = (1 + MARGIN) * _predict_ns(emulated, split=split) > _predict_ns(sgemm, copied=copied)
+    return sgemm if is_slower else emulated
+
+
+def _predict_ns(
+    plan: Plan, copied: Sequence[torch.Tensor] = (), split: Sequence[tuple[torch.Size, bool]] = ()
+) -> float:
+    """Predicted nanoseconds of a call: of its kernel and, before it, of the operands that it copies or splits.
+
+    split: their shapes, and whether their rows are scaled, or their columns.
+    """
+    item, problem, device = plan.implementation, plan.problem, find_device(plan.gpu)
+    candidate = choice.Candidate(item.variant, plan.blocks or unshared_blocks(item.config, problem))
+    predict = predict_kernel_ns if plan.split else choice.predict_ns
+    kernel_ns = predict(item.stage, item.dialect, candidate, problem, plan.sms, device)
+    copies_ns = device.copy_ns * bool(copied) + sum(2 * x.nbytes for x in copied) / device.bytes_per_ns
+    return kernel_ns + copies_ns + sum(predict_split_ns(*each, problem.math, plan.sms, device) for each in split)
+
+
+def _choose_fields(
     plan: Plan, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, extras: Extras, split_layout: str = ""
 ) -> Plan:
-    """The plan of a valid call, with all of its fields decided; split_layout: of a B that is in parts already."""
     rung, problem, mode = plan.implementation.stage, plan.problem, MATHS[plan.problem.math]
     ends = [(0, 0) if x is None else span(x) for x in (out, a, b, extras.bias, extras.c)]
     has_tma, split = rung.tma is not None, mode.parts > 1

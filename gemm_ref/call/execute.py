@@ -13,6 +13,7 @@ from gemm_ref.call.layout import align_extras, copy_operands, matrix_of, split_l
 from gemm_ref.call.validate import check_overlap, resolve_scalars, validate
 from gemm_ref.epilogue import Extras, apply
 from gemm_ref.operands import TMA_BYTES, padded
+from gemm_ref.operands.split import note_product
 from gemm_ref.wait import warn_if_long
 
 MOST_PLANS = 1024  # that are cached; the least recently used one goes first
@@ -44,7 +45,8 @@ def run(
     extras = resolve_scalars(extras)
     left, right = matrix_of(a, "a", math), matrix_of(b, "b", math)
     read = (left, right, extras.bias, extras.c)
-    forms = (extras.activation, extras.alpha != 1.0, extras.beta != 0.0, on_range, split_layout(b), batch_invariant)
+    layouts = split_layout(a), split_layout(b)
+    forms = (extras.activation, extras.alpha != 1.0, extras.beta != 0.0, on_range, layouts, batch_invariant)
     entry = _find_entry((*read, out, *extras[:2]), (prepare, stage, dialect, variant, math, *forms))
     if entry.plan is None:
         names: dict[str, Any] = {"dialect": dialect, "variant": variant, "math": math, "on_range": on_range}
@@ -52,9 +54,13 @@ def run(
         plan = validate(left, right, out, stage=stage, **names, **extras._asdict())
         if not _is_on_gpu(left):
             warn_if_long(plan.problem)
-        entry.plan = choose(plan, left, right, out, extras, split_layout(b))
+        entry.plan = choose(plan, left, right, out, extras, layouts)
     elif out is not None and _may_overlap(entry.plan, out, read):
         check_overlap(out, left, right, extras)
+    if not entry.plan.split:
+        a, b = left, right
+    if entry.plan.in_place_of:
+        note_product(entry.plan.implementation.stage.id)
     return execute(entry, entry.plan, prepare, a, b, out, left, extras)
 
 

@@ -39,9 +39,9 @@ def matrix_of(x: Any, side: str, math: str | None) -> Any:
     return x.matrix.t() if side == "b" and x.by_rows else x.matrix
 
 
-def split_layout(b: Any) -> str:
-    """The layout of a B that is in parts already, which cannot be changed; empty for any other."""
-    return B_LAYOUTS[b.by_rows] if isinstance(b, Split) else ""
+def split_layout(x: Any) -> str:
+    """The layout of an operand that is in parts already, which cannot be changed; empty for any other."""
+    return B_LAYOUTS[x.by_rows] if isinstance(x, Split) else ""
 
 
 def transpose_call(
@@ -56,7 +56,7 @@ def copy_operands(plan: Plan, a: Operand, b: Operand) -> tuple[Operand, Operand]
     by_rows = plan.problem.b_layout == "kn"
     if plan.split:
         a, b = split_operands(a, b, plan.problem.b_layout, plan.problem.math)
-        check_range(a, b, plan.raise_on_range)
+        check_range(plan.implementation.stage.id, a, b, plan.raise_on_range)
         return a, b
     assert isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
     operands, pairs = [], []

@@ -35,7 +35,8 @@ def validate(
 ) -> Plan:
     """Check everything a GEMM call can get wrong; raise ValueError saying what was wrong and what would be right.
 
-    stage: None is the last rung of the ladder that takes such operands and runs on their GPU.
+    stage: None is the last rung of the ladder that takes such operands and runs on their GPU; in an emulated compute
+    type the last one of fp32 computes the product instead where `choose` predicts that it takes less time.
     a: (M, K), b: (K, N), out: (M, N) or None, on one device; a and b of one dtype, out of the math's `out_dtype`.
     `math` is needed only where it cuts the operands down, as tf32 does fp32 ones. Operands may require grad where grad
     mode is off. Sizes may be 0. Strides are free: B may be given as N x K, as `b_nk.t()`. on_range: None, or in an
@@ -46,6 +47,7 @@ def validate(
     more = resolve_scalars(Extras(**extras))
     if dialect not in DIALECTS:
         raise ValueError(f"unknown dialect {dialect!r}: there are {', '.join(DIALECTS)}")
+    is_default = stage is None and variant == DEFAULT_VARIANT
     rung = _select_rung(a, dialect, math, more.has_epilogue) if stage is None else get_stage(stage)
     if dialect not in rung.dialects:
         raise ValueError(f"{rung.id} has no {dialect} kernel: it is written in {', '.join(rung.dialects)}")
@@ -78,9 +80,11 @@ def validate(
         if refusal:
             raise ValueError(refusal)
     implementation = Implementation(rung, variant, dialect, math, epilogue=more.epilogue(MATHS[math].out_dtype))
+    # M would decide which rung computes a row's bits, and "raise" asks for what the split finds.
+    may_use_sgemm = math in EMULATED and is_default and not batch_invariant and on_range != "raise"
     return Plan(
         implementation, problem, sms_of(a.device), gpu=gpu_of(a.device), raise_on_range=on_range == "raise",
-        batch_invariant=batch_invariant,
+        batch_invariant=batch_invariant, may_use_sgemm=may_use_sgemm,
     )  # fmt: skip
 
 

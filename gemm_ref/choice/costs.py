@@ -17,7 +17,7 @@ WAVE_SHARPNESS = 4  # of `smooth_max` within a wave
 SHARES, CACHE = "shares", "cache"  # lines of the table that are not tiles
 # A rung without its own costs takes those of another rung's tiles with the same names: the slices are the same, and
 # `work` counts each slice once per product of parts.
-_SAME_SLICES = {"s20_emulated": ("s19_any_shape", EMULATED)}
+_SAME_SLICES = {"s20_emulated": ("s19_any_shape", {**EMULATED, "triton": ("tile128",)})}
 # Rung, dialect and compute type with their own costs, because the kernel reads its operands otherwise: in CUDA's tf32 a
 # B that is stored by rows goes through registers.
 _OWN_COSTS = {("s19_any_shape", "cuda", "tf32")}

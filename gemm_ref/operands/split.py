@@ -47,17 +47,19 @@ class OutOfRange(ValueError):
 
 @dataclass
 class RangeReport:
-    """What the calls inside `range_report()` could not hold in parts, and computed in fp32 instead."""
+    """The emulated products inside `range_report()`: the rung of each, and what it computed in fp32 instead."""
 
-    calls: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)  # exponents of rows and columns
+    rungs: list[str] = field(default_factory=list)  # ids, product by product: of s20, or of SGEMM where that is faster
+    exponents: list[tuple[torch.Tensor, ...]] = field(default_factory=list)  # of rows and columns; none of SGEMM
 
     def __repr__(self) -> str:
-        return f"RangeReport(wide={self.wide})"
+        return f"RangeReport(rungs={self.rungs}, wide={self.wide})"
 
     @property
     def wide(self) -> list[tuple[list[int], list[int]]]:
-        """The rows of A and the columns of B that were, call by call; it waits for the GPU."""
-        return [(_wide(rows).tolist(), _wide(columns).tolist()) for rows, columns in self.calls]
+        """The rows of A and the columns of B that parts do not hold, product by product; it waits for the GPU."""
+        found = [[_wide(each).tolist() for each in lines] or [[], []] for lines in self.exponents]
+        return [(rows, columns) for rows, columns in found]
 
     @property
     def widened(self) -> bool:
@@ -113,13 +115,19 @@ def _wide(exponents: torch.Tensor) -> torch.Tensor:
     return (exponents == WIDE).nonzero()[:, 0]
 
 
-def check_range(a: Split, b: Split, raise_on_range: bool) -> None:
+def note_product(rung: str, *exponents: torch.Tensor) -> None:
+    """Notes a product of an emulated compute type in the open reports; exponents: of the rows and columns, if split."""
+    for report in _REPORTS.get():
+        report.rungs.append(rung)
+        report.exponents.append(exponents)
+
+
+def check_range(rung: str, a: Split, b: Split, raise_on_range: bool) -> None:
     """Notes a product in the open reports; raises OutOfRange for lines that parts do not hold if `raise_on_range`.
 
     That waits for the GPU.
     """
-    for report in _REPORTS.get():
-        report.calls.append((a.exponents, b.exponents))
+    note_product(rung, a.exponents, b.exponents)
     if not raise_on_range:
         return
     found = (("rows", a.wide.tolist(), "a"), ("columns", b.wide.tolist(), "b"))
@@ -265,15 +273,16 @@ def _library(capability: tuple[int, int], math: str) -> ctypes.CDLL:
     return library
 
 
-def error_bound(a: torch.Tensor, b: torch.Tensor, math: str) -> torch.Tensor:
+def error_bound(a: torch.Tensor, b: torch.Tensor, math: str, in_fp32: bool = False) -> torch.Tensor:
     """The contract: what each element of C (M, N) may be off by at most, in fp64, for any finite a (M, K) and b (K, N).
 
     A share of |A| @ |B| and, for the SPARE elements of a line that may be smaller than parts can be, a much smaller one
-    of the largest elements. Where a line is WIDE, it is what fp32 may lose instead.
+    of the largest elements. Where a line is WIDE, it is what fp32 may lose instead; and everywhere if SGEMM computes
+    the product (in_fp32).
     """
     mode, fp32, k = MATHS[math], MATHS["fp32"], a.shape[1]
     magnitudes = a.double().abs(), b.double().abs()
-    rows, columns = (in_parts(x, True, math)[0] == WIDE for x in (a, b.t()))
+    rows, columns = ((in_parts(x, True, math)[0] == WIDE) | in_fp32 for x in (a, b.t()))
     scale, largest = magnitudes[0] @ magnitudes[1], magnitudes[0].amax(1)[:, None] * magnitudes[1].amax(0)
     held = (mode.operand_eps + k * mode.sum_eps / 2) * scale + 2.0 ** (mode.least - 32) * largest
     return torch.where(rows[:, None] | columns, k * fp32.sum_eps / 2 * scale, held) + (k + 1) * 2.0**-150

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import re
 from dataclasses import replace
 from itertools import product
@@ -15,7 +17,11 @@ import gemm_ref
 from cuda_kernels import source
 from experiments.studies.shared.chains import CHAINS, chain_of
 from gemm_ref import B_LAYOUTS, EMULATED, Implementation, Problem, make_inputs, ptx
+from gemm_ref.call import choose
+from gemm_ref.call.validate import validate
 from gemm_ref.choice.work import count_tiles
+from gemm_ref.epilogue import Extras
+from gemm_ref.operands.split import error_bound
 from gemm_ref.sass import tools
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 from tests.forms.forms import load
@@ -129,11 +135,43 @@ def test_lines_that_parts_do_not_hold(math):
     rows = [3, 6, 8, 17] if math == "fp16x3" else [3, 6, 17]
     assert report.widened and report.wide == [(rows, [7])]
     assert same(c, CHAINS[math][0].product(a, b, math))
-    assert repr(report) == f"RangeReport(wide=[({rows}, [7])])"
+    assert repr(report) == f"RangeReport(rungs=['s20_emulated'], wide=[({rows}, [7])])"
     message = ("in fp32, or math='bf16x6', .*" if math == "fp16x3" else "in fp32") + "$"
     message = rf"{math} does not hold rows {rows[0]}, .* of a and columns 7 of b \(.*{message}"
     with pytest.raises(gemm_ref.OutOfRange, match=message):
         cuda_kernels.gemm(a, b, stage="s20", math=math, on_range="raise")
+
+
+@pytest.mark.parametrize("math", EMULATED)
+@pytest.mark.parametrize("dialect", RUNG.dialects)
+def test_the_contract_holds_whichever_rung_the_model_takes(dialect, math, monkeypatch):
+    """A call that names no rung: a report says which computed it. Few rows are SGEMM's, in parts or not."""
+    package = importlib.import_module(gemm_ref.DIALECTS[dialect].package)
+    gemm = functools.partial(package.gemm, math=math, **{} if dialect == "cuda" else {"dialect": dialect})
+    a, b = make_inputs(Problem(9, 20, 150, math), "uniform", seed=8)
+    a, exact = a.abs(), a.abs().double() @ b.double()
+    bounds = [error_bound(a, b, math, in_fp32) for in_fp32 in (True, False)]
+    kept = gemm_ref.split_operand(b, "b", math=math)
+    with gemm_ref.range_report() as report:
+        plain = gemm(a, b)
+        assert torch.equal(gemm(a, kept), plain)
+        monkeypatch.setattr(choose, "_predict_ns", lambda plan, **operands: bool(plan.in_place_of))
+        emulated = gemm(a, b)
+    assert report.rungs == ["s14_register_banks"] * 2 + ["s20_emulated"] and not report.widened
+    for c, bound in zip((plain, emulated), bounds, strict=True):
+        assert ((c.double() - exact).abs() <= bound).all()
+    assert torch.equal(plain, gemm(a, b, math=None)) and not torch.equal(plain, emulated)
+
+
+@pytest.mark.parametrize("dialect", RUNG.dialects)
+def test_the_rung_that_takes_less_time_by_the_model(dialect):
+    """SGEMM where rows are few or C is small and K deep; but where a call asks for what s20 alone has, or for s20."""
+    for m, n, k, expected in ((1, 4096, 4096, "s14"), (128, 128, 65536, "s14"), (4096, 4096, 4096, "s20")):
+        a, b = torch.empty(m, k), torch.empty(k, n)
+        for more in ({}, {"on_range": "raise"}, {"batch_invariant": True}, {"stage": "s20"}):
+            plan = validate(a, b, dialect=dialect, math="fp16x3", **{"stage": None, **more})
+            found = choose.choose(plan, a, b, None, Extras()).implementation.stage.id
+            assert found.startswith("s20" if more else expected), (m, more)
 
 
 @pytest.mark.parametrize("layout", ["kn", "nk"])

@@ -85,7 +85,7 @@ def _on_gpu(contender: Contender, inputs: Inputs) -> EmulationRow:
         raise DeviceLost(result.lost)
     values = result.columns
     if result.accuracy:
-        wide = [exponents.cpu() == WIDE for exponents in report.calls[-1]] if report.calls else []
+        wide = [exponents.cpu() == WIDE for exponents in report.exponents[-1]] if report.exponents else []
         values |= _lost(inputs, kept[-1].cpu(), wide)
     return EmulationRow.about(NAME, contender, inputs.problem, inputs=inputs.kind, view=HARDWARE, **values)
 
