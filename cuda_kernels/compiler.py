@@ -14,12 +14,12 @@ import re
 import subprocess
 import tempfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from cuda_kernels.trim import trim, words
-from gemm_ref.build import CACHE, BuildError, cached, digest, find_cxx, keep, version_of
+from gemm_ref.build import CACHE, BuildError, cached, digest, find_cxx, keep, run_compiler, version_of
 from gemm_ref.toolchain import find_toolkit, nvcc_command
 
 FOLDER = Path(__file__).resolve().parent
@@ -51,7 +51,7 @@ def compile_to_ptx(source: Path, flags: Sequence[str]) -> tuple[str, str] | None
 
     def compiled() -> bytes:
         steps.preprocessed.write_text(text, encoding=BYTES)
-        output = run_step(steps.compile, steps.environment)
+        output = run_compiler(steps.compile, steps.environment)
         return zlib.compress(json.dumps((steps.target.read_text(encoding="utf-8"), output)).encode())
 
     ptx, output = json.loads(zlib.decompress(read_compiled(f"{source.stem}-{key}.ptx.zlib", compiled, names)))
@@ -199,15 +199,5 @@ def _preprocess_without_headers(steps: _Steps, macros: Path) -> str:
 
 def _preprocess(steps: _Steps, command: str) -> str:
     """Returns what the preprocessor writes. Raises BuildError with its output if it fails."""
-    run_step(command, steps.environment)
+    run_compiler(command, steps.environment)
     return steps.preprocessed.read_text(encoding=BYTES)
-
-
-def run_step(command: str, environment: Mapping[str, str]) -> str:
-    """Returns the output of one of nvcc's commands. Raises BuildError with it if the command fails."""
-    done = subprocess.run(
-        command, shell=True, capture_output=True, text=True, errors="replace", env=environment, check=False
-    )
-    if done.returncode:
-        raise BuildError(f"nvcc failed:\n{done.stdout}{done.stderr}")
-    return done.stderr

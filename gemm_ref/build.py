@@ -18,8 +18,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -196,6 +197,28 @@ def version_of(program: str) -> str:
         raise BuildError(
             f"{program} does not run ({error}): reinstall it, or point CXX or CUDA_HOME elsewhere"
         ) from error
+
+
+def _run(command: Sequence[str] | str, environment: Mapping[str, str] | None) -> subprocess.CompletedProcess[str]:
+    is_text = isinstance(command, str)
+    return subprocess.run(  # errors: compilers quote sources, in any encoding
+        command, shell=is_text, capture_output=True, text=True, errors="replace", env=environment, check=False
+    )
+
+
+compiler_runner = ContextVar("compiler_runner", default=_run)  # another one is for texts that are not trusted
+
+
+def run_compiler(command: Sequence[str] | str, environment: Mapping[str, str] | None = None) -> str:
+    """Runs a compiler's command, of a shell if it is a text; returns its warnings.
+
+    Raises BuildError with its output when it fails.
+    """
+    done = compiler_runner.get()(command, environment)
+    if done.returncode:
+        program = "nvcc" if isinstance(command, str) else Path(command[0]).name
+        raise BuildError(f"{program} failed:\n{done.stdout}{done.stderr}")
+    return done.stderr
 
 
 def find_ninja() -> str:

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from gemm_ref.build import BuildError, build_library, find_cxx, open_library
+from gemm_ref.build import BuildError, build_library, find_cxx, open_library, run_compiler
 
 # What `pip install` needs to compile CUDA to PTX, and to machine code, on a computer without a toolkit.
 WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
@@ -78,14 +78,13 @@ def run_nvcc(arguments: list[str]) -> str:
 
     Raises BuildError with its output when it fails.
     """
-    # errors: it quotes sources, in any encoding
-    done = subprocess.run(nvcc_command(arguments), capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode:
-        hint = ""
-        if "Unsupported gpu architecture" in done.stderr or "is not defined for option" in done.stderr:
-            hint = f"\nthis nvcc is too old for the architecture: `pip install {' '.join(WHEELS)}` brings a newer one"
-        raise BuildError(f"nvcc failed:\n{done.stdout}{done.stderr}{hint}")
-    return done.stderr
+    try:
+        return run_compiler(nvcc_command(arguments))
+    except BuildError as error:
+        if not re.search("Unsupported gpu architecture|is not defined for option", str(error)):
+            raise
+        hint = f"this nvcc is too old for the architecture: `pip install {' '.join(WHEELS)}` brings a newer one"
+        raise BuildError(f"{error}\n{hint}") from None
 
 
 def assemble(ptx: str, capability: tuple[int, int]) -> bytes:

@@ -46,6 +46,7 @@ _WATCH_S = 0.02  # between two looks at a process that is waited for
 _HEAD = struct.Struct("<II")  # bytes of the JSON, number of blobs
 _LENGTH = struct.Struct("<Q")
 _MAX_BLOBS, _MAX_MESSAGE = 1 << 16, 2 << 30  # bytes
+_MAX_PRINTED = 1 << 18  # bytes of what a command prints
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "OMP_NUM_THREADS")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix", "/proc", "/sys", "/etc/alternatives")
 _FILES = ("/dev/zero", "/dev/urandom", "/dev/random", "/etc/ld.so.cache", "/etc/localtime")
@@ -77,14 +78,14 @@ _open: list[Cage] = []
 class Cage:
     """A confined process that executes the functions of `call`, one after another.
 
-    name: of the file whose code it runs, for messages. scratch: the folder that it may write to. readable: files and
+    what: runs in it, for messages. scratch: the folder that it may write to. readable: files and
     folders that it may read, beside those of the system, of Python and of this project. has_data_limit: whether private
     memory is limited by the kernel too, which programs that reserve much of it do not stand.
     Raises Refused where the kernel has not what the cage needs.
     """
 
-    def __init__(self, name: str, scratch: Path, readable: Sequence[Path] = (), has_data_limit: bool = True) -> None:
-        self.name = name
+    def __init__(self, what: str, scratch: Path, readable: Sequence[Path] = (), has_data_limit: bool = True) -> None:
+        self.what = what
         self._scratch, self._readable = scratch, readable
         self._data_bytes = MAX_BYTES if has_data_limit else None
         self._temporary = Path(tempfile.mkdtemp(prefix="gemm-ladder-cage-"))
@@ -108,7 +109,7 @@ class Cage:
             self.end()
             might = " and ".join(_ESSENTIAL[each] for each in missing)
             raise Refused(
-                f"the code of {name} is not run: this kernel has no {' and no '.join(missing)}, so it {might}; "
+                f"{what} is not run: this kernel has no {' and no '.join(missing)}, so it {might}; "
                 "pass --trust if you trust it as a program that you start yourself"
             )
 
@@ -197,7 +198,7 @@ class Cage:
 
     def _fail(self, what: str) -> NoReturn:
         self.end()
-        self._why = f"the code of {self.name} {what}"
+        self._why = f"{self.what} {what}"
         raise Ended(self._why)
 
     def _wait(self, connection: socket.socket) -> None:
@@ -284,6 +285,16 @@ def session(trusted: bool = False) -> Iterator[set[str]]:
         policy.trusted, policy.missing = outer
         for each in [each for each in _open if each not in before]:
             each.end()
+
+
+_kept: dict[Path, Cage] = {}
+
+
+def cage_of(what: str, scratch: Path, readable: Sequence[Path], has_data_limit: bool = True) -> Cage:
+    """Returns the cage that has this folder to write to, and which stays open as `session` says."""
+    if scratch not in _kept or not _kept[scratch].is_open:
+        _kept[scratch] = Cage(what, scratch, readable, has_data_limit)
+    return _kept[scratch]
 
 
 @atexit.register
@@ -429,3 +440,18 @@ def run_program(command: Sequence[str], folder: Path, seconds: float, written: P
         process.wait()
         return True, [written.read_bytes()]
     return False, []
+
+
+def run_command(command: Sequence[str] | str, environment: dict[str, str]) -> Answer:
+    """Runs a command, of a shell if it is a text; returns its exit code and what it prints. To be called in a cage.
+
+    It ends when it has printed too much.
+    """
+    process = subprocess.Popen(
+        command, shell=isinstance(command, str), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, env=os.environ | environment,
+    )  # fmt: skip
+    assert process.stdout
+    text = process.stdout.read(_MAX_PRINTED)
+    process.stdout.close()
+    return process.wait(), [text]

@@ -6,7 +6,9 @@ kernels, which only take time, and host functions that do not compile.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -17,6 +19,7 @@ from typing import TypeVar
 from cuda_kernels import source
 from experiments.check import progress
 from experiments.check.cuda import headers, launch, syntax
+from experiments.check.cuda.confined import confined_compilers
 from experiments.check.cuda.syntax import closing
 from experiments.check.messages import Message, Note, message
 from experiments.check.subject import read_source
@@ -28,9 +31,7 @@ from gemm_ref.toolchain import find_toolkit
 FLAGS = (*source.FLAGS, "--expt-relaxed-constexpr")
 _MISSING = re.compile(r"fatal error: ([^:\n]+): No such file|could not open source file \"([^\"]+)\"")
 _ERROR = re.compile(r"^(.*?)(?:\((\d+)\): error|:(\d+):\d+: (?:fatal )?error)", re.M)  # nvcc's, and the host compiler's
-_PLACE = re.compile(r"^(?:In file included from |\s+from )?(/[^\n(:]+)(?:\(\d+\)|:\d+)")  # a line that says where
 _OF_SHELL = re.compile(r"[$`\"\\\n]")  # what a shell interprets between double quotes
-_COMPILERS = ("/usr/include", "/usr/lib", "/usr/local/include", "/usr/local/cuda")
 _CPP20 = "-std=c++20"
 _CPP20_WORDS = re.compile(
     r"\b(?:concept|requires|consteval|constinit)\s|<=>|\]\s*<\s*(?:typename|class|int|auto)\b"
@@ -46,6 +47,8 @@ _MACROS = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(", re.M)
 UNDEFINED_VALUE = "549"  # nvcc's number of the warning: used before its value is set
 _UNREFERENCED = "177"  # declared but never referenced
 _WARNING = re.compile(r"^(?:.*/)?([^/\n]+)\((\d+)\): warning #(\d+)-D: (.*)$", re.M)  # file, line, number, text
+_INCLUDED_FROM = re.compile(r"(?:^ +from .*\n){6,}", re.M)
+_MAX_LINES = 100  # of the compiler's errors that are shown
 _MAX_REPAIRS = 12  # each finds one missing header, or functions that do not compile
 _MARK = "checked_instance"  # a variable of ours, initialised with the kernel's name in PTX
 
@@ -136,6 +139,13 @@ class Unit:
         if unsafe := [str(path) for path in (*folders, *self.texts) if _OF_SHELL.search(str(path))]:
             raise UsageError(f"{unsafe[0]!r} has characters that nvcc's shell would interpret: rename it")
         return (*FLAGS, *self.flags, *(f"-I{folder}" for folder in folders))
+
+    def confined(self) -> contextlib.AbstractContextManager[None]:
+        """In this context compilers read the project, the folders of -I and what else the flags name, and no more."""
+        files = [self.path, *([self.linked.resolve()] if self.linked else [])]
+        named = (Path(re.sub(r"^-[IL]", "", flag)) for flag in self.flags)
+        readable = [*itertools.chain.from_iterable(map(headers.own_folders, files)), *files, *named]
+        return confined_compilers(self.path.name, self.folder, [each for each in readable if each.is_absolute()])
 
     def repair(self, message: str) -> bool:
         """Changes the unit so that the error of a compiler's message does not occur again; whether it could."""
@@ -273,7 +283,8 @@ class Unit:
     def assemble(self, template: str, capability: tuple[int, int]) -> bytes:
         """The machine code of the kernel for another GPU; template: `<128, float>`. Raises UsageError, BuildError."""
         text = _compile_ptx(self, self.in_cpp(()) + template if template else "", capability)[0]
-        return toolchain.assemble(text, capability)
+        with self.confined():
+            return toolchain.assemble(text, capability)
 
     def in_cpp(self, template: Sequence[str]) -> str:
         """Returns the kernel's name in C++, with its namespace and the arguments of its template."""
@@ -301,7 +312,7 @@ class Unit:
         if len(entries) > 1:
             raise UsageError(f"{self.kernel} is defined {len(entries)} times, for other parameters each: leave one")
         kernel = ptx.load(text, entries[0])
-        return replace(kernel, cubin=functools.cache(lambda: _assemble(text)))
+        return replace(kernel, cubin=functools.cache(lambda: _assemble(text, self)))
 
     def _collect_warnings(self, output: str) -> None:
         text = self.texts.get(self.kernel_path.resolve(), "")
@@ -337,7 +348,8 @@ def compile_with_repairs(unit: Unit, compile_: Callable[[], T], repair: Callable
     progress.step(f"compiles {unit.path.name}")
     for _ in range(_MAX_REPAIRS):
         try:
-            return compile_()
+            with unit.confined():
+                return compile_()
         except BuildError as error:
             if not (repair or unit.repair)(str(error)):
                 raise UsageError(_explain(str(error), unit)) from error
@@ -356,11 +368,12 @@ def _compile_ptx(
     return (text.replace(marked[0], ""), output, marked[1]) if marked else (text, output, "")
 
 
-def _assemble(text: str) -> bytes:
+def _assemble(text: str, unit: Unit) -> bytes:
     """The machine code of PTX, from the cache if it has been assembled before. Raises BuildError."""
     code = re.sub(r"^\s*\.file\s.*\n", "", text, flags=re.M)  # folders change, and nothing reads them from a cubin
     path = CACHE / f"checked-{digest(code, version_of(str(find_toolkit() / 'bin' / 'nvcc')))}.cubin"
-    return cached(path, lambda: toolchain.assemble(text, toolchain.REFERENCE_CAPABILITY)).read_bytes()
+    with unit.confined():
+        return cached(path, lambda: toolchain.assemble(text, toolchain.REFERENCE_CAPABILITY)).read_bytes()
 
 
 def _without_other_kernels(text: str, is_wanted: Callable[[str], bool]) -> str:
@@ -375,29 +388,15 @@ def _without_other_kernels(text: str, is_wanted: Callable[[str], bool]) -> str:
 
 def _explain(message: str, unit: Unit) -> str:
     """nvcc's errors, and -D for a name that the file expects from elsewhere."""
-    message = _without_others(message, unit)
     undefined = dict.fromkeys(re.findall(r'identifier "(\w+)" is undefined', message))
+    lines = _INCLUDED_FROM.sub("    ...\n", message).splitlines()
+    message = "\n".join(
+        [*lines[:_MAX_LINES], *([f"and {len(lines) - _MAX_LINES} lines more"] * (len(lines) > _MAX_LINES))]
+    )
     hint = f"\n{', '.join(unit.replaced)} was not found: pass the folder that has it with -I" if unit.replaced else ""
     if constants := [f"-D {name}=32" for name in undefined if name.isupper()]:
         passed = " ".join(constants)
         hint += f"\nis it a constant that the file does not define? Pass {passed}, with the value that is meant"
+    if "Permission denied" in message:
+        hint += "\nonly files of the project, of the folders of -I and of the compilers are read"
     return f"{unit.path.name} does not compile: {message}{hint}"
-
-
-def _without_others(message: str, unit: Unit) -> str:
-    """The message without what it quotes of files that are neither the project's nor a compiler's."""
-    folders: list[Path | str] = [unit.folder, find_toolkit(), *_COMPILERS]
-    folders += [*(flag[2:] for flag in unit.flags if flag.startswith("-I"))]
-    kept: list[str] = []
-    is_other = False
-    for line in message.splitlines():
-        if place := _PLACE.match(line):
-            file = Path(place[1]).resolve()
-            is_other = file.name != "checked.cu" and not headers.is_own(unit.path, file)
-            is_other = is_other and not any(file.is_relative_to(Path(folder).resolve()) for folder in folders)
-            notice = f"{file}: what it says of this file is left out, since it is not the project's"
-            if is_other and notice not in kept:
-                kept.append(notice)
-        if not is_other:
-            kept.append(line)
-    return "\n".join(kept)

@@ -153,7 +153,7 @@ def open_caged(path: Path, options: Options) -> CagedCall:
     with build.writing_cache():
         folder.mkdir(parents=True, exist_ok=True)
     provide_command(MODELS[options.like])
-    own = Cage(path.name, folder, project.readable(path))
+    own = Cage(f"the code of {path.name}", folder, project.readable(path))
     data = own.call(_open, path, options, folder)[0]
     with own.checked():
         return CagedCall(

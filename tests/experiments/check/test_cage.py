@@ -41,7 +41,7 @@ def attack(tmp_path) -> Callable[[str], str]:
         path.write_text(f"import os, socket, subprocess\nfrom pathlib import Path\n{code}\n", encoding="utf-8")
         with pytest.raises(UsageError) as refused:
             check_file(path)
-        assert not [each for each in cage._open if each.name == path.name]
+        assert not [each for each in cage._open if path.name in each.what]
         return str(refused.value)
 
     return run
@@ -234,14 +234,27 @@ int main() {{
     assert not marker.exists() and wait_until(lambda: not sleepers())
 
 
-def test_lines_of_other_files_are_not_printed(run_text, tmp_path):
+@pytest.mark.parametrize("name", ["{}", "../../elsewhere/secret.txt"])
+def test_compilers_read_no_other_files(confined, run_text, tmp_path, name):
     secret = tmp_path / "elsewhere" / "secret.txt"
     secret.parent.mkdir()
     secret.write_text("hidden words of another file\n")
-    for name in (str(secret), "../../elsewhere/secret.txt"):
-        with pytest.raises(UsageError) as refused:
-            run_text(f'#include "{name}"\n{MULTIPLY}')
-        assert "secret.txt" in str(refused.value) and "hidden" not in str(refused.value)
+    with pytest.raises(UsageError, match="secret.txt: Permission denied") as refused:
+        run_text(f'#include "{name.format(secret)}"\n{MULTIPLY}')
+    assert "hidden" not in str(refused.value)
+    assert run_text(f'#include "secret.h"\n{MULTIPLY}', include=(str(secret.parent),), files={"../secret.h": ""}).sound
+
+
+def test_compilers_are_limited(confined, run_text, monkeypatch, tmp_path):
+    """In what they print of a header that includes itself twice, in time, and in what they write."""
+    with pytest.raises(UsageError, match="(?s)nested depth.*lines more"):
+        run_text(f'#include "x.h"\n{MULTIPLY}', files={"src/x.h": '#include "x.h"\n' * 2})
+    with pytest.raises(UsageError, match="does not compile"):
+        run_text(MULTIPLY, flags=f"-MMD -MF {tmp_path / 'written'}")
+    assert not (tmp_path / "written").exists()
+    monkeypatch.setattr(cage, "SECONDS", 0.02)
+    with pytest.raises(UsageError, match="the compiler of kernel.cu did not end within 0.02 s"):
+        run_text(MULTIPLY)
 
 
 def test_neighbours_that_are_no_text_are_left_out(run_text):

@@ -83,7 +83,7 @@ def test_host_code_is_compiled_once_and_anew_with_another_header(uncounted, tmp_
 
     first, other = launch(8), launch(4)
     assert "block (8, 8)" in first and "block (4, 4)" in other
-    steps, run_step = [], compiled.run_step
-    monkeypatch.setattr(compiled, "run_step", lambda step, *more: steps.append(step) or run_step(step, *more))
+    steps, run_compiler = [], compiled.run_compiler
+    monkeypatch.setattr(compiled, "run_compiler", lambda step, *more: steps.append(step) or run_compiler(step, *more))
     assert launch(8) == first
     assert steps and all(step.count(" -E ") == step.count("&&") + 1 for step in steps), "it was compiled again"

@@ -12,8 +12,8 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from cuda_kernels.compiler import BYTES, MARKER, plan, read_compiled, run_step, with_names
-from gemm_ref.build import BuildError, digest, find_cxx, version_of
+from cuda_kernels.compiler import BYTES, MARKER, plan, read_compiled, with_names
+from gemm_ref.build import BuildError, digest, find_cxx, run_compiler, version_of
 from gemm_ref.toolchain import find_toolkit, run_nvcc
 
 _INCLUDE = re.compile(r'-I"[^"]*"')  # of folders, which nothing is read from after the preprocessor
@@ -30,7 +30,7 @@ def compile_object(source: Path, flags: Sequence[str]) -> str:
     preprocess = [command for command in commands if " -E " in command]
     if len(preprocess) != 2:
         return run_nvcc(arguments)
-    warnings = run_step(" && ".join(preprocess), environment)
+    warnings = run_compiler(" && ".join(preprocess), environment)
     texts, names = _preprocessed(preprocess)
     steps = [command for command in commands if command not in preprocess]
     own = [_INCLUDE.sub("", step).replace(str(folder), "") for step in steps]
@@ -38,7 +38,7 @@ def compile_object(source: Path, flags: Sequence[str]) -> str:
 
     def compiled() -> bytes:
         try:
-            output = warnings + run_step(" && ".join(steps), environment)
+            output = warnings + run_compiler(" && ".join(steps), environment)
         except BuildError as error:
             raise BuildError(_without_names(str(error), names)) from None
         ptx = ptx_file.read_text(encoding="utf-8")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import re
 import struct
-import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ from experiments.check.cuda.streams import Order
 from experiments.check.subject import FEW_MULTIPROCESSORS
 from experiments.records.request import UsageError
 from gemm_ref import ptx
-from gemm_ref.build import CACHE, BuildError, cached, digest, find_cxx, version_of
+from gemm_ref.build import CACHE, BuildError, cached, digest, find_cxx, run_compiler, version_of
 from gemm_ref.compute import ELEMENTS, TMA_TF32
 from gemm_ref.inputs import LINE
 from gemm_ref.launch import Launch
@@ -126,21 +125,11 @@ class Program:
         flags = f"{end}{int(self.small_gpu)}{int(self.ignores_exit)}{self.multiprocessors}"
         out = scratch / "out"
         command = [str(self.path), str(out), self.sizes, flags, *numbers]
-        own = _cage_of(self.name, scratch)
+        own = cage.cage_of(f"the code of {self.name}", scratch, [scratch.parent], has_data_limit=False)
         has_ended, written = own.call(cage.run_program, command, scratch, _SECONDS, out)
         with own.checked():
             return _read(written[0].decode().split("\n"), self.entries) if has_ended else []
         raise AssertionError
-
-
-_cages: dict[Path, cage.Cage] = {}
-
-
-def _cage_of(name: str, scratch: Path) -> cage.Cage:
-    """Returns the cage in which the programs beside this folder run."""
-    if scratch not in _cages or not _cages[scratch].is_open:
-        _cages[scratch] = cage.Cage(name, scratch, [scratch.parent], has_data_limit=False)
-    return _cages[scratch]
 
 
 def build(unit: Unit, ways: Sequence[calls.HostCall], rewrite: Callable[[str], str] = str) -> tuple[Program, str]:
@@ -180,7 +169,8 @@ def build(unit: Unit, ways: Sequence[calls.HostCall], rewrite: Callable[[str], s
     rows = ((name, " ".join(map(str, sizes)), " other" * (name not in wanted)) for name, sizes in bytes_.items())
     sizes = "".join(f"{name} {numbers}{other}\n" for name, numbers, other in rows)
     program = folder / "checked"
-    _link(made, program)
+    with unit.confined():
+        _link(made, program)
     return Program(unit.path.name, text, program, sizes, wanted), output
 
 
@@ -191,13 +181,13 @@ def _link(made: Path, program: Path) -> None:
     def linked() -> bytes:
         command = [find_cxx(), str(made), str(recorder), "-o", str(program), "-Wl,--no-demangle", "-lpthread", "-ldl"]
         try:
-            _run(command)
+            run_compiler(command)
         except BuildError as error:
             undefined = sorted(set(_UNDEFINED.findall(str(error))))
             others = made.with_name("others.cpp")
             text = 'extern "C" long other_{0}() asm("{1}"); long other_{0}() {{ return 0; }}\n'
             others.write_text("".join(text.format(*each) for each in enumerate(undefined)), encoding="utf-8")
-            _run([*command, str(others)])
+            run_compiler([*command, str(others)])
         return program.read_bytes()
 
     key = digest(made.read_bytes(), recorder.read_bytes(), version_of(find_cxx()))
@@ -210,17 +200,10 @@ def _compiled_recorder() -> Path:
     def compiled() -> bytes:
         include = f"-I{find_toolkit() / 'include'}"
         with tempfile.NamedTemporaryFile(suffix=".o") as file:
-            _run([find_cxx(), "-O1", "-std=c++17", include, "-c", str(_SOURCE), "-o", file.name])
+            run_compiler([find_cxx(), "-O1", "-std=c++17", include, "-c", str(_SOURCE), "-o", file.name])
             return Path(file.name).read_bytes()
 
     return cached(CACHE / f"recorder-{digest(_SOURCE.read_text(encoding='utf-8'))}.o", compiled)
-
-
-def _run(command: Sequence[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode:
-        raise BuildError(f"{command[0]} failed:\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 def _bytes(parameters: str) -> list[int]:
