@@ -71,10 +71,10 @@ def project_folder(path: Path, name: str) -> Path | None:
 
 def is_own(path: Path, other: Path) -> bool:
     """Whether a file, wherever links lead, is in the project of the one at `path`, or beside its folder."""
-    return any(other.resolve().is_relative_to(top) for top in own_folders(path))
+    return any(other.resolve().is_relative_to(top) for top in project_tops(path))
 
 
-def own_folders(path: Path) -> list[Path]:
+def project_tops(path: Path) -> list[Path]:
     """Returns the folders with the project of the file at `path`, and what lies beside its folder: never a home."""
     folders = project(path)
     tops = [top for top in (folders[-1], folders[0].parent) if top not in (Path(top.anchor), Path.home())]
