@@ -16,6 +16,7 @@ from gemm_ref.compute import ComputeType
 
 _CHUNK_ELEMENTS = 1 << 25  # of A converted to float64 at a time: 256 MiB
 _CPU_MOST_PRODUCTS = 1 << 34  # past this many a GPU computes its oracle itself: seconds instead of minutes
+_CONVERTED_ROWS = 1024  # of A that take a CPU about as long as the conversion of B to float64
 FALSE_ALARM = 1e-10  # probability per call that a sound kernel exceeds the bound of likely sums
 MAX_LIKELY_PRODUCTS = 2**40  # of a problem whose bound of likely sums is computed: a third product in float64
 _MAX_INTEGER = 2**8  # in magnitude, that every part and every reduced operand holds
@@ -48,11 +49,12 @@ class Oracle:
     def on(self, device: torch.device, name: str) -> torch.Tensor:
         """`product`, `scale` or `squares`, by name, on a device: put there once, since many kernels share an oracle.
 
-        A GPU is given the CPU's result; only past 2**34 products does it compute its own, likewise in float64.
+        A GPU is given the CPU's result; past 2**34 products, with B's conversion, it computes its own in float64.
         """
         key = (name, device)
         if key not in self._placed:
-            large = device.type != "cpu" and self.shape[0] * self.shape[1] * self.k > _CPU_MOST_PRODUCTS
+            products = (self.shape[0] + _CONVERTED_ROWS) * self.shape[1] * self.k
+            large = device.type != "cpu" and products > _CPU_MOST_PRODUCTS
             self._placed[key] = self._product(name, device) if large else getattr(self, name).to(device)
         return self._placed[key]
 
