@@ -1,4 +1,4 @@
-"""The plots of `memory`: what requests cost, arithmetic intensity, banks by lane, and what the hardware counted."""
+"""The plots of `memory`: what requests cost, arithmetic intensity, and banks by lane."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from experiments.publish.drawing.sheet import Sheet
 from experiments.publish.numbers import format_number
 from experiments.records import environment, frames, store, traffic
 from experiments.records.controls import size_name
-from experiments.records.rows import HARDWARE, PASS
+from experiments.records.rows import PASS
 from experiments.studies.memory.banks import TURNS, banks
 from gemm_ref import DIALECTS
 from gemm_ref.ptx.count.sectors import SECTOR
@@ -23,7 +23,6 @@ from gemm_ref.ptx.count.sectors import SECTOR
 _SECTORS = {"loads of A": ("load", "A"), "loads of B": ("load", "B"), "stores": ("store", None)}
 _CONFLICTS = {"reads": "load", "writes": "store"}
 _NONE = "none"  # of such accesses
-_AGREES = 0.001  # of a count: what is off by more is named
 _LEVELS = {  # level -> title of its panel
     "shared": "shared memory: 128 bytes per wavefront",
     "l2": "global memory: 32 bytes per sector (│ each sector once)",
@@ -44,9 +43,6 @@ def draw(folder: Path) -> Iterator[style.Picture]:
     yield "memory_intensity", _intensity(compiled, caption)
     if figure := banks(counted, caption):
         yield "memory_banks", figure
-    on_gpu = counted[counted["view"] == HARDWARE]  # which need not be the machine that predicted
-    if figure := _hardware(counted, store.caption(on_gpu, folder)):
-        yield "memory_hardware", figure
 
 
 # --- what requests cost ----------------------------------------------------------------------------------------
@@ -109,38 +105,6 @@ def _bytes_per_byte(part: pd.DataFrame) -> float:
 def _conflict(part: pd.DataFrame) -> float:
     """Of the source line that conflicts most."""
     return (part["wavefronts"] / part["ideal"]).max()
-
-
-# --- what the hardware counted ---------------------------------------------------------------------------------
-
-
-def _hardware(frame: pd.DataFrame, caption: str) -> Figure | None:
-    """Counted over predicted, and by name what differs; None where the hardware was not asked."""
-    table = traffic.confirmed(frame)
-    if table.empty:
-        return None
-    both = table.stack(level=0, future_stack=True).dropna()
-    off = (both["ratio"] - 1).abs()
-    lines = [_difference(key, row) for key, row in both[off > _AGREES].sort_values("ratio").iterrows()]
-    title = f"{len(both) - len(lines):,} of {len(both):,} counts are as predicted"
-    largest = "infinite" if np.isinf(off.max()) else f"{100 * off.max():.2g}%"
-    subtitle = f"sectors and wavefronts of every kernel;\nthe largest difference is {largest}"
-    sheet = Sheet((style.NARROW, 4.2), title, subtitle, caption, failed=lines)
-    ax = sheet.figure.subplots()
-    sheet.place(0.1, 0.5, left=0.145, right=0.96)
-    for dialect, own in both.groupby(level="dialect"):
-        ax.plot(own["predicted"], own["counted"], ls="", **style.look_of(dialect).overlaid())
-    ends = both[["predicted", "counted"]].min().min(), both[["predicted", "counted"]].max().max()
-    ax.plot(ends, ends, color=style.BASELINE, lw=1, zorder=1)
-    ax.set(xscale="log", yscale="log", xlabel="predicted by the reference GPU", ylabel="counted by the GPU")
-    ax.legend(handles=style.marks(both.index.get_level_values("dialect"), overlaid=True), loc="upper left")
-    return sheet.figure
-
-
-def _difference(key: tuple, row: pd.Series) -> str:
-    stage, variant, _, dialect, *_, launch, (space, kind) = key
-    what = f"{space} {traffic.TITLES[space, kind]}" + (f", kernel {launch}" if launch > 1 else "")
-    return f"{style.kernel_name(stage, variant, dialect)}, {what}: {row.counted:,.0f}, not {row.predicted:,.0f}"
 
 
 # --- arithmetic intensity ------------------------------------------------------------------------------------
