@@ -30,6 +30,6 @@ def make_templates(*folders: Path, is_html: bool = False) -> jinja2.Environment:
     )
     forms = {name.removeprefix("format_"): form for name, form in vars(numbers).items() if name.startswith("format_")}
     made.filters |= forms | {"listed": join_words}
-    made.globals |= {"percent_range": numbers.format_percent_range, "interval": numbers.format_interval}
+    made.globals |= {"percent_range": numbers.format_percent_range}
     made.globals |= {"dialects": DIALECTS, "others": OTHERS, "hand": BY_HAND, "dialect_titles": DIALECT_TITLES}
     return made

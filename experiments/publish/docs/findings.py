@@ -16,27 +16,23 @@ import gemm_ref
 from experiments.publish.answer import Answer, read_answer
 from experiments.publish.numbers import (
     format_edges,
-    format_interval,
     format_number,
     format_percent,
     format_ratio,
-    format_size,
 )
 from experiments.publish.outcomes import describe_trust
 from experiments.publish.table import Table
 from experiments.publish.templates import make_templates
-from experiments.publish.wording import join_words
 from experiments.records import frames, stats, store, studies, workloads
 from experiments.records.ceilings import Roofs
 from experiments.records.controls import CONTROL, Controls
 from experiments.records.request import UsageError
-from experiments.records.rows import BURST, OWN_MODES, SUSTAINED
+from experiments.records.rows import OWN_MODES, SUSTAINED
 from gemm_ref import DIALECTS
 from gemm_ref.dialect import BY_HAND
 from gemm_ref.rung import DEFAULT_VARIANT, Rung
 
 SIZE = workloads.cube(workloads.LARGEST)  # of the comparison rung by rung
-MOST_WINS = 20  # rows of the table of what beats cuBLAS; the CSVs have the others
 _BACKENDS = {dialect.backend for dialect in DIALECTS.values()}
 _MAP = f"M x N, K = {workloads.MAP_K}"  # the shapes that have no name
 _WORDS = {stats.FASTER: "faster", stats.SLOWER: "slower", stats.SAME: "the same", stats.UNSURE: "undecided"}
@@ -45,7 +41,7 @@ _WORDS = {stats.FASTER: "faster", stats.SLOWER: "slower", stats.SAME: "the same"
 def render(published: Path = store.PUBLISHED) -> str:
     """The whole page, from the results in a folder. Raises UsageError where one of the experiments is missing."""
     template = make_templates(Path(__file__).parent).get_template("findings.md.j2")
-    return template.render(data=Findings(published), most=MOST_WINS)
+    return template.render(data=Findings(published))
 
 
 class Findings:
@@ -175,21 +171,10 @@ class Findings:
         return Table.of(["M = N = K", *self._titles], lines, range(1, len(self._titles) + 1))
 
     def other_run(self) -> str:
-        """That the fastest at SIZE over sizes are from another run than those rung by rung, and where both are level.
-
-        Empty where they are from one run.
-        """
+        """That the speeds over sizes are from another run than those rung by rung; empty where they are from one."""
         there = self.leaders().get(SIZE[0], {})
-        if {row.run for row in there.values()} <= set(self._ladder["run"]):
-            return ""
-        level = []
-        for dialect, row in there.items():
-            best = self.best(dialect)
-            own = {stage: row for (stage, name), row in self._rows.items() if name == dialect}
-            same = [name[:3] for name, row in own.items() if frames.verdict(best, row) == stats.SAME]
-            if row.stage != best.stage and {row.stage[:3], best.stage[:3]} <= set(same):
-                level.append(f"{join_words(sorted(same))} are level in {DIALECTS[dialect].title}")
-        return "Its speeds are from another run than those above" + (f", where {join_words(level)}." if level else ".")
+        is_same_run = {row.run for row in there.values()} <= set(self._ladder["run"])
+        return "" if is_same_run else "Its speeds are from another run than those above."
 
     def tabulate_awkward(self) -> Table:
         """A row for each size off a power of two: the speed over that at the power, the median of rungs from s08 on."""
@@ -238,20 +223,6 @@ class Findings:
         """Rows of `_problems` whose verdict is FASTER, the best of each problem, fastest first."""
         return _select_faster(frames.rungs(self._problems))
 
-    def tabulate_wins(self) -> Table:
-        """The first MOST_WINS rows of `beats_cublas`."""
-        lines = [
-            [
-                format_size(row),
-                f"`{row.stage}`",
-                DIALECTS[row.dialect].title,
-                f"{row.vs_cublas:.3f}",
-                format_interval(row.vs_cublas_low, row.vs_cublas_high),
-            ]
-            for row in self.beats_cublas()[:MOST_WINS]
-        ]
-        return Table.of(["M x N x K", "rung", "dialect", "of cuBLAS", "95% interval"], lines, (0, 1, 2, 4))
-
     def heuristic(self) -> tuple[list, int]:
         """Where the best of cuBLASLt's algorithms is FASTER than the one cuBLAS chose, and of how many problems.
 
@@ -272,22 +243,6 @@ class Findings:
         own = own[(own["mode"] == SUSTAINED) & (own["backend"] == "cublas")]
         own = own[(own["math"] == math) & (own["inputs"] == kind)].sort_values("m", ascending=False)
         return next(own.itertuples())
-
-    def sustained(self) -> list:
-        """The fastest fp32 rung at the largest size that was timed in a burst and for seconds, and cuBLAS there.
-
-        Rows of the seconds, with `burst`, its TFLOP/s in one; none where `energy` has no such pair.
-        """
-        own = self._read("energy")
-        own = own[(own["math"] == "fp32") & (own["inputs"] == "normal") & own["median_us"].notna()]
-        keys = ["m", "stage", "variant", "dialect"]
-        burst = own[own["mode"] == BURST][[*keys, "tflops"]].rename(columns={"tflops": "burst"})
-        both = own[own["mode"] == SUSTAINED].merge(burst, on=keys).sort_values(["m", "burst"], ascending=False)
-        both = both[both["m"] == both["m"].max()]
-        rungs, library = frames.rungs(both), both[both["backend"] == "cublas"]
-        if rungs.empty or library.empty:
-            return []
-        return [next(rungs.itertuples()), next(library.itertuples())]
 
     def error(self, stage: str, k: int, math: str = "fp32", dialect: str = "") -> float:
         """The relative error of a kernel at one depth, from `accuracy`."""
