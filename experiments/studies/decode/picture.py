@@ -44,5 +44,5 @@ def draw(folder: Path) -> Iterator[style.Picture]:
     style.plain(axes[0, 0].xaxis)
     for ax in axes[-1]:
         ax.set_xlabel("rows of A", size=9)
-    style.legend(sheet.figure, rows["dialect"])
+    style.legend(sheet.figure, rows["dialect"], library="cuBLAS")
     yield "decode", sheet.fit()
