@@ -202,7 +202,9 @@ class Unit:
         unused: list[tuple[Path, syntax.Function]] = []
         for file, text in self.texts.items():
             defined = syntax.functions(text)
-            others = [f for f in defined if f.is_kernel and f.name != self.kernel and f.body.strip()]
+            bodies = [f.body for f in defined if not f.on_device and f.name != "main" and f.mentions(self.kernel)]
+            kept = {self.kernel, *re.findall(r"\b(\w+)\s*(?:<[^<>;]*>\s*)?<<<", " ".join(bodies))}
+            others = [f for f in defined if f.is_kernel and f.name not in kept and f.body.strip()]
             device = [f for f in defined if not f.on_host and not f.is_kernel]
             self.texts[file] = syntax.blanked(text, others)
             words.update(_words(syntax.blanked(self.texts[file], device, complete=True)))
@@ -304,7 +306,7 @@ class Unit:
     def _load(self, text: str, output: str, entry: str) -> ptx.DecodedKernel:
         self._collect_warnings(output)
         text = _without_other_kernels(text, lambda name: name == entry if entry else self.kernel in name)
-        entries = list(ptx.entries(text, called=self.kernel)) if ".entry" in text else []
+        entries = list(ptx.entries(text, called=entry or self.kernel)) if ".entry" in text else []
         if not entries:
             raise UsageError(
                 f"nvcc compiled no kernel {self.kernel}: is it only declared, or does an #if leave it out?"

@@ -155,7 +155,7 @@ class CudaKernel(Subject):
         return self.changed(recording=whole, launch=whole.rule(self.roles, self.launch.names))
 
     def describe_entry(self, entry: str) -> str:
-        return self.name  # C++ names it with its arguments and its template's
+        return demangled(entry) or self.name  # C++ names it with its arguments and its template's
 
     def transpose_grid(self) -> tuple[CudaKernel, str] | None:
         rule = self.launch.transposed()
@@ -189,7 +189,8 @@ class CudaKernel(Subject):
         """The launches after the first, where the host code determines them."""
         if not (self.recording and self.launch.recorded):
             return ()
-        return self._recorded(problem).with_roles(self.roles).more
+        first = self._recorded(problem).with_roles(self.roles)
+        return first.more + first.then
 
     def _starts(self, problem: gemm_ref.Problem, pointers: Pointers, scales: Scales) -> Iterator[Start]:
         """Yields the launches in their order; only the first finds C as it was."""
@@ -200,14 +201,15 @@ class CudaKernel(Subject):
         for number, record in enumerate(more, 2):
             kernel = self._kernel_of(record)
             known = {"ALPHA": scales.alpha, "BETA": scales.beta}
+            roles = self.roles if ptx.is_called(record.entry, self.name) else recorder.roles(record)
             values = [
                 recorder.narrow(known[role], kind, self.dtypes["A"])
                 if role in known
                 else recorder.value(raw, kind, pointers, record)
-                for role, raw, (_, kind) in zip(self.roles, record.arguments, kernel.entry.parameters, strict=True)
+                for role, raw, (_, kind) in zip(roles, record.arguments, kernel.entry.parameters, strict=True)
             ]
             place = f"C of launch {number}"
-            names = [place if role == "C" else role if role in POINTERS else "" for role in self.roles]
+            names = [place if role == "C" else role if role in POINTERS else "" for role in roles]
             yield Start(kernel, replace(record.launch, partly=(place,)), values, names)
 
     def _pointers(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> Pointers:

@@ -142,15 +142,14 @@ cudaError_t launch(const void* f, dim3 grid, dim3 block, void** arguments, size_
             fprintf(made, "%02x", static_cast<const unsigned char*>(arguments[index])[at]);
     }
     fclose(made);
-    if (*bytes == ' ') {
-        fprintf(out, "other %s%s\n", name, text);
-        return cudaSuccess;
-    }
-    for (size_t index = 0; index < launched.count; ++index)
+    const bool is_other = *bytes == ' ';
+    for (size_t index = 0; index < launched.count && !is_other; ++index)
         if (!strcmp(launched.items[index], text)) end('2');
+    fprintf(out, "%s %s %u %u %u %u %u %u %zu %u %u %u %zu%s\n", is_other ? "other" : "launch", name, grid.x, grid.y,
+            grid.z, block.x, block.y, block.z, shared, cluster.x, cluster.y, cluster.z, reinterpret_cast<size_t>(stream),
+            text);
+    if (is_other) return cudaSuccess;
     launched.append(text);
-    fprintf(out, "launch %s %u %u %u %u %u %u %zu %u %u %u %zu%s\n", name, grid.x, grid.y, grid.z, block.x, block.y,
-            block.z, shared, cluster.x, cluster.y, cluster.z, reinterpret_cast<size_t>(stream), text);
     fflush(out);
     if (launched.count >= kMaxLaunches) end('2');
     return cudaSuccess;

@@ -72,6 +72,7 @@ class RecordedLaunch:
     after: frozenset[int]  # the indices of the earlier launches that have ended for certain
     others: Mapping[str, set[int]]  # other kernels that the host code launches, with what they are passed, as integers
     more: tuple[RecordedLaunch, ...] = ()  # the next ones, with the same matrices and other arguments
+    then: tuple[RecordedLaunch, ...] = ()  # those of other kernels behind them, which read what it stored in a buffer
 
     @property
     def pointed(self) -> list[int]:
@@ -83,12 +84,20 @@ class RecordedLaunch:
         pairs = zip(roles, self.arguments, strict=True)
         found = {int.from_bytes(raw, "little") >> PLACE: role for role, raw in pairs if role in PLACES}
         tags = {**self.tags, **found}
-        return replace(self, tags=tags, more=tuple(replace(each, tags=tags) for each in self.more))
+        more, then = (tuple(replace(each, tags=tags) for each in launches) for launches in (self.more, self.then))
+        return replace(self, tags=tags, more=more, then=then)
 
     def others_with_c(self) -> list[str]:
         """Returns the other kernels that are passed C, by their names in PTX."""
         where = {place for place, matrix in places(self).items() if matrix == "C" and place in self.pointed}
-        return [name for name, passed in self.others.items() if where & {value >> PLACE for value in passed}]
+        followed = {each.entry for each in self.then}
+        passed = {name: {value >> PLACE for value in values} for name, values in self.others.items()}
+        return [name for name, values in passed.items() if where & values and name not in followed]
+
+    def is_followed_by(self, other: RecordedLaunch) -> bool:
+        """Whether `other`, of another kernel, is passed C and a buffer that this launch is passed, such as its sums."""
+        shared, matrices = {*self.pointed} & {*other.pointed}, places(self)
+        return "C" in map(matrices.get, other.pointed) and any(place not in matrices for place in shared)
 
     def bytes_of(self, roles: Sequence[str]) -> dict[str, int]:
         """The bytes of the allocations that parameters point to, by their roles."""
@@ -231,15 +240,15 @@ def _read(lines: Sequence[str], wanted: Sequence[str]) -> list[RecordedLaunch]:
                 tags.setdefault(source, tags[target])
         elif kind == "unknown":
             unknown += int(words[0])
-        elif kind == "other":
-            passed = (int.from_bytes(bytes.fromhex(word), "little") for word in words[1:])
-            others.setdefault(words[0], set()).update(passed)
-        elif kind == "launch" and words[0] in wanted:
+        elif kind in ("launch", "other"):
             numbers = [int(word) for word in words[1:11]]
             launch = Launch(as_axes(numbers[:3]), as_axes(numbers[3:6]), numbers[6], cluster=as_axes(numbers[7:]))
             arguments = tuple(bytes.fromhex(word) for word in words[12:])
-            state = dict(filled), frozenset(copied), unknown, order.start(len(found), words[11]), others
-            found.append(RecordedLaunch(words[0], launch, arguments, tags, allocated, *state))
+            if kind == "other":
+                others.setdefault(words[0], set()).update(int.from_bytes(raw, "little") for raw in arguments)
+            if found or words[0] in wanted:
+                state = dict(filled), frozenset(copied), unknown, order.start(len(found), words[11]), others
+                found.append(RecordedLaunch(words[0], launch, arguments, tags, allocated, *state))
         else:
             order.read(kind, words)
     return found
@@ -318,6 +327,12 @@ def places(record: RecordedLaunch) -> dict[int, str]:
     missing = [role for role in MATRICES if role not in {known.get(place) for place in used}]
     left = list(dict.fromkeys(place for place in used if place not in known))
     return {**known, **({left[0]: missing[0]} if len(missing) == len(left) == 1 else {})}
+
+
+def roles(record: RecordedLaunch) -> list[str]:
+    """Returns the matrix that each argument points to; empty for others."""
+    known = places(record)
+    return [known.get(int.from_bytes(raw, "little") >> PLACE, "") for raw in record.arguments]
 
 
 def tensor_map_types(record: RecordedLaunch) -> dict[str, torch.dtype]:

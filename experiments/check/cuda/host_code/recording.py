@@ -68,13 +68,16 @@ class Recording:
         key = (problem.m, problem.n, problem.k)
         if key not in self._runs:
             end = "0" if self.instance else "2" if self.call.passes_matrices else "1"
-            launches = self.program.run(self.index, *key, ALPHA, BETA, end)
+            every = self.program.run(self.index, *key, ALPHA, BETA, end)
+            launches = [each for each in every if each.entry in self.program.entries]
             names = ((each, _compact(instance(each.entry, self.signature.name))) for each in launches)
             found = [each for each, name in names if self.instance in ("", name)]
             found = [each for each in found if min(each.launch.grid)] or found  # CUDA refuses a launch of no blocks
             distinct = {each.arguments: each for each in reversed(found) if each.pointed == found[0].pointed}
             more = tuple(each for each in found[1:] if distinct.get(each.arguments) is each)
-            self._runs[key] = replace(found[0], more=more) if found else None
+            then = [] if self.instance or not found else every[every.index(launches[-1]) + 1 :]
+            then = [each for each in then if self.call.passes_matrices and found[0].is_followed_by(each)]
+            self._runs[key] = replace(found[0], more=more, then=tuple(then)) if found else None
         return self._runs[key]
 
     @functools.cached_property
@@ -183,7 +186,7 @@ class Recording:
 
     def describe(self, rule: LaunchRule) -> Message:
         """The function that launches, and the options that set the same launch."""
-        count = 1 + len(self.first.more)
+        count = 1 + len(self.first.more) + len(self.first.then)
         has_options = rule.has_expressions and count == 1
         options = f": --grid '{','.join(rule.grid)}' --block '{','.join(rule.block)}'" * has_options
         options += f" --shared '{rule.shared}'" * (bool(options) and rule.shared != "0")
