@@ -78,11 +78,13 @@ def check(
     for one that is right at whole tiles only, 2 for a command that makes no sense or a kernel that cannot be run here,
     4 for a mistake of this program.
     """
+    import gc
     import json
 
     from experiments import seconds_since_start
     from experiments.check.progress import shown
 
+    gc.set_threshold(100_000, 50, 100)  # what torch and the detectors keep has few cycles, and is searched for them
     with shown(err, seconds_since_start):  # what takes long, the import of torch included
         from experiments.selection import make_request
 
@@ -97,10 +99,8 @@ def check(
         from experiments.check.subject import Options
         from gemm_ref.build import BuildError
 
-        file, folders, defines = find_file(file, dialect), tuple(include or ()), tuple(define or ())
-        options = Options(
-            kernel, block, grid, args, template, defines, shared, math, folders, flags, like, layout, trust
-        )
+        file, paths, defines = find_file(file, dialect), tuple(include or ()), tuple(define or ())
+        options = Options(kernel, block, grid, args, template, defines, shared, math, paths, flags, like, layout, trust)
         try:
             found = run_check(file, options, request, gpu)
         except UsageError as error:

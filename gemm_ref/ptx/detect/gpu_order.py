@@ -162,7 +162,6 @@ class GpuOrder:
         addresses = per_lane(access.addresses, machine.lanes)
         for lane in lanes.tolist():
             address, block = int(addresses[lane]), int(machine.block_index[lane])
-            thread = int(machine.thread_in_grid[lane])
             chain = self._chains.get(address)
             if instruction.parts[0] in ("atom", "ld") and chain is not None:
                 self._observe(_Acquired(chain, chain.count, lane, order.now, order.now if acquires else None), block)
@@ -175,7 +174,7 @@ class GpuOrder:
                 chain.known.setdefault(int(machine.block_of_lane[lane]), []).append((chain.count, known))
                 if block in self._acquired:
                     chain.inherited.append((chain.count, self._inherit(lane, block, releases, chain, order)))
-            chain.last[thread] = chain.count
+            chain.last[int(machine.thread_in_grid[lane])] = chain.count
             chain.count += 1
         order.now += 1
 
@@ -206,8 +205,7 @@ class GpuOrder:
         """Return what a releasing lane knows of what its block has acquired at other addresses."""
         until = order.now if at_once else int(max(self._last_fence[lane], self._last_sc_fence[lane]))
         known = np.maximum(order.known_times(lane), order.block_clock[lane])
-        acquired = self._acquired[block]
-        first = block * order.threads
+        acquired, first = self._acquired[block], block * order.threads
         return _Inherited(chain, acquired, len(acquired), lane, first, known, until, int(self._clock_at_sc_fence[lane]))
 
     def _knows(self, acquired: _Acquired, lanes: np.ndarray, order: Order) -> np.ndarray:

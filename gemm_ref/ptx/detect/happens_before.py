@@ -62,6 +62,7 @@ class Order:
         self._lane_clocks: np.ndarray | None = None
         self._last_fence = np.full(machine.lanes, NEVER, np.int32)  # the time of each lane's last fence.proxy.async
         self._last_fence_of_warp: np.ndarray | None = None  # of each warp; None when it is out of date
+        self._last_known: tuple[object, np.ndarray] = None, self._last_fence  # of `known_times`: for whom, and which
         # The time of each block's last release at the scope of its cluster.
         self.last_release = np.full(self.blocks, NEVER, np.int32)
         # The joined clocks of the warps that arrived: of a named barrier (block, unit), of other barriers (unit,).
@@ -95,8 +96,11 @@ class Order:
 
     def known_times(self, lane: int) -> np.ndarray:
         """Return by thread of its block up to when a lane is ordered after it, by barriers of parts of the block."""
-        known = np.full(self.threads, NEVER, np.int32)
         block, warp = int(self._block[lane]), int(self._warp[lane])
+        key = self.now, block, warp, None if self._lane_clocks is None else lane
+        if key == self._last_known[0]:  # mostly of the lane before, in the same warp
+            return self._last_known[1]
+        known = np.full(self.threads, NEVER, np.int32)
         if self._warp_clocks is not None:
             first, unit = self._unit(block, 0), self._unit(block, warp)
             seen = self._warp_clocks[block // self._size, unit, first : first + self._warps]
@@ -104,6 +108,7 @@ class Order:
         if self._lane_clocks is not None:
             mates = slice(32 * warp, min(32 * warp + 32, self.threads))
             known[mates] = np.maximum(known[mates], self._lane_clocks[lane][: known[mates].size])
+        self._last_known = key, known
         return known
 
     def fence(self, lanes: np.ndarray | None) -> None:
