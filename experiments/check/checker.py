@@ -407,7 +407,11 @@ class Checker:
         wrong = next(problem for problem in map(grown, [*steps, path]) if not self._is_right(problem))
         self._trials.append(self._record(wrong, decisive=True, detect=True))
         rows, columns = self.subject.tile
-        self._add_reasons(message(Why.MANY_TILES, wrong=str(wrong), rows=rows, columns=columns))
+        whole = [
+            run for run in self.report.verdicts if run.m % rows == run.n % columns == 0 and run.k % self._slice == 0
+        ]
+        if all(run.right or run.m * run.n >= wrong.m * wrong.n for run in whole):
+            self._add_reasons(message(Why.MANY_TILES, wrong=str(wrong), rows=rows, columns=columns))
         return True
 
     def _explain_halves(self) -> bool:

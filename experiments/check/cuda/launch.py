@@ -236,11 +236,10 @@ def template_instances(
 ) -> Iterator[tuple[str, ...]]:
     """Yields the arguments that `texts` of a project have for a template; numbers, types and flags."""
     for inside in re.findall(rf"\b{name}\s*<([^<>;{{}}]+)>", "\n".join(texts)):
-        pairs = zip(split(inside), parameters, strict=False)
+        are_numbers = (not is_type_parameter(p) and "bool" not in p.type for p in parameters)
+        pairs = zip(split(inside), are_numbers, strict=False)
         with contextlib.suppress(UsageError):  # an expression of unknown names
-            values = [
-                text if is_type_parameter(p) or "bool" in p.type else str(evaluate(text, known)) for text, p in pairs
-            ]
+            values = [str(evaluate(text, known)) if is_number else text for text, is_number in pairs]
             if found := fill_template(parameters, values):
                 yield found
 

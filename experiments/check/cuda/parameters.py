@@ -202,7 +202,8 @@ def assign_roles(
         if structs:
             raise UsageError(
                 f"{' and '.join(structs)} of {signature.name} are passed by value, and no host code that can be run "
-                "here fills them and launches it: pass the file that does"
+                f"here fills them and launches it: pass a .cu that includes it and has a function of A, B, C, M, N and "
+                f"K that does, with --kernel {signature.name}"
             )
         if unknown:
             known = ",".join(role or "?" for role in meant)

@@ -113,17 +113,9 @@ def _sectors(request: WarpRequest) -> Picture:
 # --- the map of sizes ---
 
 FLAWED = "right, with a fault"
+_KEY = (Outcome.RIGHT, FLAWED, Outcome.WRONG, Outcome.OUTSIDE, Outcome.STOPPED, Outcome.REFUSED)
 # How an outcome is marked, for readers who do not tell its colour, in the order of the key.
-GLYPHS: Mapping[str, str] = MappingProxyType(
-    {
-        Outcome.RIGHT: "✓",
-        FLAWED: "!",
-        Outcome.WRONG: "✕",
-        Outcome.OUTSIDE: "⊘",
-        Outcome.STOPPED: "■",
-        Outcome.REFUSED: "–",
-    }
-)
+GLYPHS: Mapping[str, str] = MappingProxyType(dict(zip(_KEY, "✓!✕⊘■–", strict=True)))
 
 
 class Cell(NamedTuple):

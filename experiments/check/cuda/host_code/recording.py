@@ -287,7 +287,7 @@ def candidate_files(path: Path, kernel: str) -> Iterator[Path]:
         if not launches and path.name not in other:
             continue
         if own in headers.included(file, other):
-            others.append(file)
+            others += [file] * (not launches)
             if launches:
                 yield file
         elif launches and path.suffix == ".cu" and re.search(declared, headers.with_includes(file, other)):
