@@ -20,7 +20,7 @@ from experiments.publish.numbers import format_fixed, format_number, format_perc
 from experiments.publish.reach import OLDER, Answered, Mode, Reach, ShapeClass, title_of, words_of
 from experiments.publish.table import Table
 from experiments.publish.templates import make_templates
-from experiments.publish.wording import join_words
+from experiments.publish.wording import NOT_MEASURED, join_words
 from experiments.records import frames, shape_classes, stats, store
 from experiments.records.ceilings import Roofs
 from experiments.records.controls import Controls
@@ -189,16 +189,13 @@ class Answer:
                     lines.append([math, title, str(of[math].count), take, *cells])
         return Table.of(head, lines, (0, 1, *range(3, len(head))))
 
-    def tabulate_modes(self, language: str = "en") -> Table:
-        """A row per compute type and layout of B at the size of the tables, in README's words."""
-        words = words_of(language)
-        sizes, cublas, cutlass = words["sizes"]
-        head = [sizes, cublas, *(dialect.title for dialect in DIALECTS.values()), cutlass]
-        rows = []
+    def tabulate_modes(self) -> Table:
+        """A row per compute type and layout of B at the size of the tables."""
+        head = ["M = N = K", "cuBLAS, TFLOP/s", *(dialect.title for dialect in DIALECTS.values()), "CUTLASS"]
+        rows, layouts = [], words_of("en")["layouts"]
         for mode in self.modes:
-            problem = words["problem"].format(math=mode.math, size=mode.size)
-            problem += words["layouts"][mode.layout] if mode.is_layout_named else ""
-            cells = [_cell(mode, name, language) for name in DIALECTS]
+            problem = f"{mode.math} at {mode.size}{layouts[mode.layout] if mode.is_layout_named else ''}"
+            cells = [_cell(mode, name) for name in DIALECTS]
             rows.append([problem, format_number(mode.cublas_tflops), *cells, mode.cutlass])
         return Table.of(head, rows, (0, *range(2, 2 + len(DIALECTS))))
 
@@ -212,13 +209,11 @@ class Answer:
         return [" ".join(paragraph.split()) for paragraph in text.split("%%%") if paragraph.strip()]
 
     def paragraphs(self, language: str = "en") -> list[str]:
-        """In Markdown: what to take, the table, and what it shows."""
+        """In Markdown: what to take, the table, and what it shows; nothing where no class of problems was timed."""
         sentences = self.sentences(language)
         first = 1 if self.take else 0
-        table = (self.tabulate(language) if self.classes else self.tabulate_modes(language)).to_markdown(
-            is_compact=True
-        )
-        return [*sentences[:first], table, " ".join(sentences[first:])] if self.modes else []
+        table = self.tabulate(language).to_markdown(is_compact=True)
+        return [*sentences[:first], table, " ".join(sentences[first:])] if self.classes else []
 
 
 def _means(rows: pd.DataFrame, column: str) -> str:
@@ -239,11 +234,10 @@ def _reach_cell(reach: Reach) -> str:
     return f"{format_percent(reach.mean)}, median {format_percent(reach.median)}; {worst}; {counts}"
 
 
-def _cell(mode: Mode, dialect: str, language: str) -> str:
+def _cell(mode: Mode, dialect: str) -> str:
     """The dialect's kernel, its share in bold where it is the one to take."""
-    words, best = words_of(language), mode.best.get(dialect)
+    best = mode.best.get(dialect)
     if best is None:
-        return words["not_measured"]
+        return NOT_MEASURED
     share = f"**{best.percent}**" if dialect == mode.take else best.percent
-    cell = words["best"].format(share=share, rung=best.number, lines=best.lines)
-    return cell + mode.describe_verdict(dialect, language)
+    return f"{share} `{best.number}`, {best.lines} lines{mode.describe_verdict(dialect)}"

@@ -20,6 +20,12 @@ from gemm_ref import DIALECTS
 from gemm_ref.dialect import BY_HAND
 
 TOLERANCE = 0.05  # of the speed: what keeps up in the median may lose no more than this on average
+_VERDICTS = {
+    stats.SAME: ", level",
+    stats.FASTER: ", {percent}% faster",
+    stats.SLOWER: ", {percent}% slower",
+    stats.UNSURE: ", not told apart",
+}
 OLDER = "‡"  # the mark of a mean over rows that are older than those at one size
 
 Sizes = tuple[int, int, int]
@@ -152,21 +158,13 @@ class Answered:
         able = [each for each in self.best.values() if _keeps_up(each, self.fastest)]
         return min(able, key=lambda each: each.lines).dialect
 
-    def ratio(self, dialect: str) -> stats.Ratio | None:
-        """The speed of a dialect's kernel over CUDA's fastest, where there is one problem."""
-        if dialect == BY_HAND or BY_HAND not in self.best:
-            return None
-        (hand,) = self.best[BY_HAND].fastest.values()
-        return frames.speedup(hand, self.best[dialect].row)
-
-    def describe_verdict(self, dialect: str, language: str = "en") -> str:
+    def describe_verdict(self, dialect: str) -> str:
         """The verdict beside CUDA's fastest in words, behind a comma; empty for CUDA, and where CUDA was not timed."""
         if dialect == BY_HAND or BY_HAND not in self.best:
             return ""
         (hand,) = self.best[BY_HAND].fastest.values()
-        ratio, verdict = self.ratio(dialect), frames.verdict(hand, self.best[dialect].row)
-        percent = format_fixed(100 * abs(ratio.median - 1)) if ratio else ""
-        return words_of(language)["verdicts"][verdict].format(percent=percent)
+        ratio, verdict = frames.speedup(hand, self.best[dialect].row), frames.verdict(hand, self.best[dialect].row)
+        return _VERDICTS[verdict].format(percent=format_fixed(100 * abs(ratio.median - 1)) if ratio else "")
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,10 @@ def _cell(answer: Answer, stage: Rung, dialect: str, words: dict) -> str:
     if dialect not in stage.dialects:
         return words["no_kernel"]
     cell = best_cell_of(answer.at_size(stage.maths[0]), stage, dialect)
-    unit = words["units"].get(stage.id, {}).get(dialect)  # where the compiler uses another than the rung is about
-    share = cell.share + (f" ({unit})" if unit else "") if cell.has_share else words["not_measured"]
+    units = words_of("en")["units"].get(stage.id, {})  # where the compiler uses another than the rung is about
+    share = (
+        cell.share + (f" ({units[dialect]})" if dialect in units else "") if cell.has_share else words["not_measured"]
+    )
     code = lines_of(stage.id, dialect)
     return f"{share}<br>{code.own_lines}" + (f"+{code.shared_lines}" if code.shared_lines else "")
 
