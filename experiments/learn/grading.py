@@ -146,7 +146,9 @@ def grade(
     end_s = limits.used_s() + BUDGET_S
     deadline = limits.deadline_s.set(end_s)
     try:
-        report = command.check(path, Options(math=exercise.math, trust=trust), request, finish=finish)
+        layout = "B=KxN" if exercise.dialect == "cuda" else ""  # all are stored by rows: no other storage is tried
+        options = Options(math=exercise.math, layout=layout, trust=trust)
+        report = command.check(path, options, request, finish=finish)
         made = replace(made, results=tuple(results), timed=timed, seconds=report.seconds)
     except (UsageError, BuildError, limits.OutOfTime) as error:
         is_late = isinstance(error, limits.OutOfTime) or limits.used_s() > end_s
