@@ -24,7 +24,7 @@ SIZE = 4096  # M, N and K, as in the README's table, where the kernel takes them
 SHOWN_LINES = 3
 _MAX_INSTRUCTIONS = 100_000  # that the sampled block may execute: some seconds
 _SAMPLE_K = 1024
-_SAMPLE_K_FP32 = 512  # loops that CUDA cores compute have more instructions per product
+_SAMPLE_K_OF_LONG_LOOPS = 512  # on CUDA cores and of operands in parts: more instructions per product
 _MAX_RATIO = 1.1  # between each size of the problem and that of the row of cuBLAS
 
 
@@ -44,7 +44,8 @@ def predict(subject: Subject, report: Report, gpu: str, quote: Quote) -> None:
     step = lcm(*(need.multiple or 1 for need in report.needs))
     side = cdiv(SIZE, step) * step
     problem = subject.nearest_problem(Problem(side, side, side))
-    sample_k = _SAMPLE_K_FP32 if subject.math == "fp32" else _SAMPLE_K
+    is_long = subject.math == "fp32" or gemm_ref.MATHS[subject.math].parts > 1
+    sample_k = _SAMPLE_K_OF_LONG_LOOPS if is_long else _SAMPLE_K
     if subject.square or "K" in report.equal or "k" in subject.fixed:
         sample_k = problem.k
     try:
