@@ -15,17 +15,17 @@ from typing import NamedTuple
 import torch
 
 import gemm_ref
-from experiments.check.cuda import headers, launch, parameters
-from experiments.check.cuda.compile import Unit, find_kernel
+from experiments.check.cuda import headers, launch, parameters, syntax
+from experiments.check.cuda.compile import Unit
 from experiments.check.cuda.expressions import constants, numbers
 from experiments.check.cuda.host_code import calls, recorder, recording
 from experiments.check.cuda.kernel import CudaKernel
-from experiments.check.cuda.syntax import split
 from experiments.check.messages import Message, Note, message
 from experiments.check.subject import PLAIN, Options, Scales, read_source
 from experiments.records.request import UsageError
 
 _MAX_FILES = 3  # of a project, whose host code is run
+_MACROS = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(", re.M)
 _MAX_TEMPLATES = 3  # that are tried where nothing determines the arguments
 
 
@@ -51,7 +51,7 @@ class KernelFile:
     def __init__(self, path: Path, options: Options) -> None:
         self.path, self.options = path, options  # the path as the user passes it
         self.has_launch_options = bool(options.grid and options.block)  # the whole launch
-        self.signature, self._kernel_path, self._text = find_kernel(path, options.kernel)
+        self.signature, self._kernel_path, self._text = _find_kernel(path, options.kernel)
         self._folder = tempfile.TemporaryDirectory(prefix="gemm-ladder-check-")
         includes = (f"-I{Path(folder).resolve()}" for folder in options.include)
         self._flags = (*includes, *shlex.split(options.flags))
@@ -110,7 +110,7 @@ class KernelFile:
     def _element(self, aliases: Mapping[str, str]) -> str:
         """The type of A's elements, as far as it is known before anything is launched."""
         names = (parameter.name for parameter in self.signature.template)
-        known = {**aliases, **dict(zip(names, split(self.options.template), strict=False))}
+        known = {**aliases, **dict(zip(names, syntax.split(self.options.template), strict=False))}
         declared = self.signature.parameters
         for parameter, role in zip(declared, parameters.roles_by_name(declared), strict=True):
             if role == "A" and (text := parameters.element_type(parameter.type, known)) in parameters.TYPES:
@@ -190,7 +190,7 @@ class KernelFile:
             return [launch.specified_template(signature, self.options.template)]
         if recorded:
             text = recording.instance(recorded.first.entry, signature.name).removeprefix(signature.name)
-            return [tuple(zip(declared, split(text[1:-1], angles=True), strict=False))]
+            return [tuple(zip(declared, syntax.split(text[1:-1], angles=True), strict=False))]
         texts = [read_source(file) for file in (self._kernel_path, *recording.neighbours(self._kernel_path))]
         known = functools.reduce(lambda found, text: constants(text, {}) | found, texts, dict(names))
         of_project = launch.template_instances(signature.name, declared, known, texts)
@@ -264,3 +264,17 @@ class KernelFile:
                 "--args which parameter it is"
             )  # a single one may follow from the grid
         return passed, {}, False, []
+
+
+def _find_kernel(path: Path, name: str) -> tuple[syntax.Signature, Path, str]:
+    """Returns (the kernel, the file that has it, its text and those that it includes). Raises UsageError."""
+    text = read_source(path)
+    kernels = {path: syntax.kernels(text)}
+    if not kernels[path]:
+        kernels = {file: syntax.kernels(read_source(file)) for file in headers.included(path, text)}
+    whole = headers.with_includes(path, text)
+    callees = {*_MACROS.findall(whole), *(f.name for f in syntax.functions(whole) if not f.is_kernel)}
+    chosen = syntax.choose_kernel([each for found in kernels.values() for each in found], name, path.name, callees)
+    syntax.require_values(chosen)
+    file = next(file for file, found in kernels.items() if chosen in found)
+    return syntax.written_out(chosen, whole), file, whole

@@ -42,7 +42,6 @@ _STATEMENT_TRIES = 3  # then the whole function is left out
 # Headers of CUDA that take seconds to read, by prefix, each with its namespace.
 _SLOW_HEADERS = {"cooperative_groups": "cooperative_groups", "cuda/": "cuda", "cub/": "cub", "thrust/": "thrust"}
 _ALIAS = re.compile(r"^[ \t]*(?:namespace|using)\s+(\w+)\s*=\s*(?:::)?(\w+)\b[^;\n]*;", re.M)
-_MACROS = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(", re.M)
 
 UNDEFINED_VALUE = "549"  # nvcc's number of the warning: used before its value is set
 _UNREFERENCED = "177"  # declared but never referenced
@@ -325,20 +324,6 @@ class Unit:
                 continue
             if not any(warning[1] in lines for lines in host):  # nvcc compiles the whole file
                 self.warnings.append(warning)
-
-
-def find_kernel(path: Path, name: str) -> tuple[syntax.Signature, Path, str]:
-    """Returns (the kernel, the file that has it, its text and those that it includes). Raises UsageError."""
-    text = read_source(path)
-    kernels = {path: syntax.kernels(text)}
-    if not kernels[path]:
-        kernels = {file: syntax.kernels(read_source(file)) for file in headers.included(path, text)}
-    whole = headers.with_includes(path, text)
-    callees = {*_MACROS.findall(whole), *(f.name for f in syntax.functions(whole) if not f.is_kernel)}
-    chosen = syntax.choose_kernel([each for found in kernels.values() for each in found], name, path.name, callees)
-    syntax.require_values(chosen)
-    file = next(file for file, found in kernels.items() if chosen in found)
-    return syntax.written_out(chosen, whole), file, whole
 
 
 def _words(text: str) -> set[str]:

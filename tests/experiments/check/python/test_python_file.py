@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.check import check, checker, cost, limits
+from experiments.check import check, cost, explain, limits
 from experiments.check.messages import Note, Unchecked, Why
 from experiments.check.python.rung import find_file
 from experiments.check.python.stand_in import MODELS, StandIn, renamed
@@ -92,7 +92,7 @@ def test_a_configuration_is_chosen_by_its_constants():
 
 
 def test_a_sum_that_is_added_to_c_is_told_where_whole_sizes_are_too_large_for_detectors(monkeypatch):
-    monkeypatch.setattr(checker, "MAX_DETECTED", 100)
+    monkeypatch.setattr(explain, "MAX_DETECTED", 100)
     added = "acc + tl.load(c_ptr + row * N + col, mask=(row < M) & (col < N)), mask"
     found = report(TRITON.replace("+ col, acc, mask", f"+ col, {added}"), sizes=())
     assert Why.NEEDS_ZEROED_C in codes(found.why)
@@ -105,7 +105,7 @@ def test_a_check_ends_when_its_processor_time_is_used_and_says_what_was_not_trie
         runs.append(inputs)
         return attempt(*inputs, **options)
 
-    monkeypatch.setattr(checker, "attempt", counted)
+    monkeypatch.setattr(explain, "attempt", counted)
     monkeypatch.setattr(limits, "used_s", lambda: 1e9 * (len(runs) > 2))
     found = report(TRITON, sizes=())
     assert found.right_runs == "96x128x160, 67x69x71" and found.untried[0] in found.headline
