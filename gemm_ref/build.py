@@ -210,10 +210,7 @@ compiler_runner = ContextVar("compiler_runner", default=_run)  # another one is 
 
 
 def run_compiler(command: Sequence[str] | str, environment: Mapping[str, str] | None = None) -> str:
-    """Runs a compiler's command, of a shell if it is a text; returns its warnings.
-
-    Raises BuildError with its output when it fails.
-    """
+    """The warnings of a compiler's command, of a shell if it is a text. Raises BuildError with its output."""
     done = compiler_runner.get()(command, environment)
     if done.returncode:
         program = "nvcc" if isinstance(command, str) else Path(command[0]).name

@@ -48,10 +48,6 @@ _FILES = ("/dev/zero", "/dev/urandom", "/dev/random", "/etc/ld.so.cache", "/etc/
 _ESSENTIAL = {"Landlock": "could write to any file", "seccomp": "could reach the network"}
 
 
-class Refused(UsageError):
-    """The kernel cannot confine the code, and the user does not say that it may be trusted."""
-
-
 class Ended(UsageError):
     """The process ended, or was ended at a limit, without an answer."""
 
@@ -74,7 +70,7 @@ class Cage:
     what: runs in it, for messages. scratch: the folder that it may write to. readable: files and
     folders that it may read, beside those of the system, of Python and of this project. has_data_limit: whether private
     memory is limited by the kernel too, which programs that reserve much of it do not stand.
-    Raises Refused where the kernel has not what the cage needs.
+    Raises UsageError where the kernel has not what the cage needs, and the user does not say that it may be trusted.
     """
 
     def __init__(self, what: str, scratch: Path, readable: Sequence[Path] = (), has_data_limit: bool = True) -> None:
@@ -101,7 +97,7 @@ class Cage:
         if missing and not policy.trusted:
             self.end()
             might = " and ".join(_ESSENTIAL[each] for each in missing)
-            raise Refused(
+            raise UsageError(
                 f"{what} is not run: this kernel has no {' and no '.join(missing)}, so it {might}; "
                 "pass --trust if you trust it as a program that you start yourself"
             )
@@ -118,7 +114,9 @@ class Cage:
         with self.checked():
             self._channel.send_object((function, arguments))
         while True:
-            kind, data, blobs = self._receive_answer()
+            answered, blobs = self._receive()
+            with self.checked():
+                kind, data = answered
             if kind == "done":
                 return data, blobs
             if kind == "ask" and answer:
@@ -169,13 +167,6 @@ class Cage:
     def _receive(self) -> Answer:
         with self.checked():
             return self._channel.receive()
-        raise AssertionError
-
-    def _receive_answer(self) -> tuple[str, Any, list[bytes]]:
-        data, blobs = self._receive()
-        with self.checked():
-            kind, data = data
-            return str(kind), data, blobs
         raise AssertionError
 
     def _raise(self, kind: str, data: Any) -> NoReturn:
@@ -322,7 +313,7 @@ def _proportional_bytes(process: int) -> int:
     return _resident_bytes(process)
 
 
-# --- in the process ----------------------------------------------------------------------------------------------------
+# --- in the process ---------------------------------------------------------------------------------------------------
 
 
 _served: Channel | None = None  # in a confined process, that to the one which started it
