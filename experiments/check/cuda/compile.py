@@ -18,8 +18,8 @@ from typing import TypeVar
 
 from cuda_kernels import source
 from experiments.check import progress
+from experiments.check.cage.compilers import confined_compilers
 from experiments.check.cuda import headers, launch, syntax
-from experiments.check.cuda.confined import confined_compilers
 from experiments.check.cuda.syntax import closing
 from experiments.check.messages import Message, Note, message
 from experiments.check.subject import read_source

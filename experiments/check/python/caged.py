@@ -22,7 +22,7 @@ import torch
 import gemm_ref
 from experiments.check import cage
 from experiments.check.cage import Cage
-from experiments.check.channel import Answer
+from experiments.check.cage.channel import Answer
 from experiments.check.python import functions, operands, project
 from experiments.check.python.host import HostCall, open_host
 from experiments.check.python.module import short

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.check import cage, confine
+from experiments.check import cage
+from experiments.check.cage import confine
 from experiments.check.cuda.host_code import recorder
 from experiments.records.request import UsageError
 from tests.experiments.check.helpers import MULTIPLY, check_file

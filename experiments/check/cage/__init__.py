@@ -31,8 +31,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from experiments.check import confine
-from experiments.check.channel import Answer, Channel
+from experiments.check.cage import confine
+from experiments.check.cage.channel import Answer, Channel
 from experiments.records.request import UsageError
 from gemm_ref.build import CACHE, CHECKOUT, BuildError
 
