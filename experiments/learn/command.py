@@ -69,11 +69,15 @@ def grade_file(
     watch: at each save, until KeyboardInterrupt. busy: a context that shows that something takes long.
     """
     path, passed = files.prepare(exercise), False
+    if path.read_text(encoding="utf-8") == exercise.start:  # it is new to the learner
+        _say(out, (exercise.title, "bold"), f"\n\n{exercise.text}\n")
     for _ in _saves(path) if watch else (None,):
         with busy():
             grade = grading.grade(exercise, path, machine.gpu, machine.on_gpu, machine.trust)
         show_grade(grade, path, out)
         passed = grade.passed
+        if not passed:
+            _say(out, (f"The task is in {course.FOLDER / exercise.id / 'text.md'}; --hint helps.", "dim"))
     return passed
 
 
