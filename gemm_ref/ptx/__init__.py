@@ -21,7 +21,7 @@ from gemm_ref.ptx.core.events import BulkAccess as BulkAccess
 from gemm_ref.ptx.core.events import Observer as Observer
 from gemm_ref.ptx.core.events import Synchronisation as Synchronisation
 from gemm_ref.ptx.core.events import first_block as first_block
-from gemm_ref.ptx.core.events import one_block as one_block
+from gemm_ref.ptx.core.events import some_blocks as some_blocks
 from gemm_ref.ptx.core.events import watched as watched
 from gemm_ref.ptx.core.machine import DecodedKernel as DecodedKernel
 from gemm_ref.ptx.count.counter import Counter as Counter

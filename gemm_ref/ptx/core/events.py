@@ -147,30 +147,30 @@ def watched(*observers: Observer) -> Iterator[None]:
         _watching.reset(token)
 
 
-_one: contextvars.ContextVar[float | None] = contextvars.ContextVar("one", default=None)
+_places: contextvars.ContextVar[tuple[float, ...]] = contextvars.ContextVar("places", default=())
 
 
 @contextlib.contextmanager
-def one_block(place: float) -> Iterator[None]:
-    """Run only one block, or cluster, of every launch in this context, to watch a block at little cost.
+def some_blocks(*places: float) -> Iterator[None]:
+    """Run only these blocks, or clusters, of every launch in this context, to watch them at little cost.
 
-    place: where the block lies among all, from 0 for the first to 1, which is excluded.
+    places: where each lies among all, from 0 for the first to 1, which is excluded.
     """
-    token = _one.set(place)
+    token = _places.set(places)
     try:
         yield
     finally:
-        _one.reset(token)
+        _places.reset(token)
 
 
 def first_block() -> contextlib.AbstractContextManager[None]:
     """Run only the first block, or cluster, of every launch in this context."""
-    return one_block(0.0)
+    return some_blocks(0.0)
 
 
-def only_block() -> float | None:
-    """Return the place of the block that alone runs in the context of a `one_block`, else None."""
-    return _one.get()
+def chosen_places() -> tuple[float, ...]:
+    """Return the places of the blocks that alone run in the context of a `some_blocks`; empty outside of one."""
+    return _places.get()
 
 
 def watching() -> tuple[Observer, ...]:
