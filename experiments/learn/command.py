@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
@@ -46,10 +47,18 @@ def show_course(out: Console) -> None:
     out.print(table)
 
 
+def show_text(exercise: Exercise, out: Console) -> None:
+    """Prints the task."""
+    out.print(Markdown(f"# {exercise.number}. {exercise.title}\n\n{exercise.text}"))
+    out.print()
+
+
 def answer(exercise: Exercise, hints: int, solution: bool, reset: bool, out: Console) -> None:
     """Prints so many hints and the solution, and starts again, as is wanted. Raises UsageError for a fourth hint."""
     if hints > len(exercise.hints):
         raise UsageError(f"there are {len(exercise.hints)} hints: --solution shows the rest")
+    if hints:
+        show_text(exercise, out)
     for number, hint in enumerate(exercise.hints[:hints], 1):
         _say(out, f"Hint {number}: {hint.text}")
         if hint.line:
@@ -70,14 +79,14 @@ def grade_file(
     """
     path, passed = files.prepare(exercise), False
     if path.read_text(encoding="utf-8") == exercise.start:  # it is new to the learner
-        _say(out, (exercise.title, "bold"), f"\n\n{exercise.text}\n")
+        show_text(exercise, out)
     for _ in _saves(path) if watch else (None,):
         with busy():
             grade = grading.grade(exercise, path, machine.gpu, machine.on_gpu, machine.trust)
         show_grade(grade, path, out)
         passed = grade.passed
         if not passed:
-            _say(out, (f"The task is in {course.FOLDER / exercise.id / 'text.md'}; --hint helps.", "dim"))
+            _say(out, (f"learn {exercise.number} --hint shows the task again, with a hint", "dim"))
     return passed
 
 

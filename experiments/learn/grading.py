@@ -169,7 +169,8 @@ def _counted(
     fault = next(iter(report.faults), None)
     if fault:
         other = f"; line {fault.other_line} is {fault.other_quote}" if fault.other_quote else ""
-        why, line = without_instruction(fault.text) + other, fault.line if fault.quote else 0
+        place = "" if fault.quote or not fault.file else f"{fault.file}:{fault.line}, "
+        why, line = place + without_instruction(fault.text) + other, fault.line if fault.quote else 0
         yield Result(FAULTLESS, f"no fault; found: {fault.kind}", False, why, line, fault.quote)
     else:
         yield Result(FAULTLESS, "no fault", True)
@@ -185,12 +186,14 @@ def _counted(
             yield Result(goal, f"at most {wanted:g} {measure.text}", None)
             continue
         found, worst = measure.measure(report)
-        about = f"{found:.3g} {measure.text}, at most {wanted:g}"
+        shown = f"{found:,.0f}" if found >= 1000 else f"{found:.3g}"
+        about = f"{shown} {measure.text}, at most {wanted:g}"
         if worst is None or found <= wanted * _ROUNDING:
             yield Result(goal, about, True)
             continue
         picture = page.picture(worst)
-        why = f"{worst.name}: {worst}. {picture.says if picture else ''}"
+        place = "" if worst.quote else f"{worst.file}:{worst.line}, "
+        why = f"{place}{worst.name}: {worst}. {picture.says if picture else ''}"
         yield Result(goal, about, False, why, worst.line if worst.quote else 0, worst.quote, worst)
 
 
@@ -201,7 +204,7 @@ def _used(names: Sequence[str], subject: Subject | None, problem: Problem) -> Re
         return Result(USES, about, None)
     attempt(subject, problem, observers=(executed := _Executed(),))
     missing = [name for name in names if not any(each.startswith(name) for each in executed.names)]
-    return Result(USES, about, not missing, f"{' and '.join(missing)} is not executed" if missing else "")
+    return Result(USES, about, not missing, f"not executed: {', '.join(missing)}" if missing else "")
 
 
 def _quote(text: str, line: int) -> str:

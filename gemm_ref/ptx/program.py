@@ -17,7 +17,7 @@ import torch
 from gemm_ref.launch import REFERENCE_SMS, Launch
 from gemm_ref.ptx.core.coordinates import ENVIRONMENT, block_order, check_shape
 from gemm_ref.ptx.core.decode import Decoder
-from gemm_ref.ptx.core.events import Observer, chosen_places, watching
+from gemm_ref.ptx.core.events import Observer, selected_places, watching
 from gemm_ref.ptx.core.machine import DecodedKernel, Machine, Operation
 from gemm_ref.ptx.core.memory import GlobalMemory
 from gemm_ref.ptx.isa.matrix.wgmma import unpack_after_waits
@@ -189,7 +189,7 @@ def run(
         observer.on_launch(kernel, launch, memory)
     blocks = block_order(launch)
     together = math.prod(launch.cluster)
-    if places := chosen_places():
+    if places := selected_places():
         firsts = sorted({int(place * (blocks.size // together)) * together for place in places})
         blocks = np.concatenate([blocks[first : first + together] for first in firsts])
     batch = max(1, BATCH_LANES // (launch.threads * together)) * together

@@ -168,7 +168,7 @@ def first_block() -> contextlib.AbstractContextManager[None]:
     return some_blocks(0.0)
 
 
-def chosen_places() -> tuple[float, ...]:
+def selected_places() -> tuple[float, ...]:
     """Return the places of the blocks that alone run in the context of a `some_blocks`; empty outside of one."""
     return _places.get()
 
