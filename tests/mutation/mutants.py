@@ -22,7 +22,7 @@ import sys
 import tempfile
 import types
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -286,10 +286,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plan, outcomes = _plan(dialects, stages), []
     with ProcessPoolExecutor(chosen.jobs) as pool:
         # by number, since what a trial holds does not travel between processes
-        found = pool.map(_try_number, *zip(*[(dialects, stages, number) for number in range(len(plan))], strict=True))
-        for together, fields in zip(plan, found, strict=True):
-            outcomes += [Outcome(trial, *each) for trial, each in zip(together, fields, strict=True)]
-            for outcome in outcomes[-len(together) :]:
+        numbers = {pool.submit(_try_number, dialects, stages, number): number for number in range(len(plan))}
+        for done in as_completed(numbers):
+            together = zip(plan[numbers[done]], done.result(), strict=True)
+            tried = [Outcome(trial, *fields) for trial, fields in together]
+            outcomes += tried
+            for outcome in tried:
                 print(f"{outcome.status}: {outcome.trial}\n    {outcome.text}", file=sys.stderr)
     print(score(outcomes))
     return 1 if unexplained(outcomes) or stale(outcomes) else 0
