@@ -60,6 +60,7 @@ class Exercise:
     fails: tuple[str, ...]  # the goals that the start file does not reach
     start: str
     solution: str
+    rung: str  # that the solution is, and behind a colon its variant, if it is not the default one
 
     @property
     def number(self) -> int:
@@ -155,6 +156,7 @@ def _load(exercise_id: str, dialect: str) -> Exercise:
         tuple(own["fails"]),
         start,
         solution,
+        own["solution"],
     )
 
 

@@ -126,8 +126,8 @@ def grade(
 ) -> Grade:
     """Returns the grade of a file. Raises UsageError where there is none, or for a GPU that is not known.
 
-    gpu: the one that the time is predicted for. on_gpu: the kernel is timed on this machine's GPU as well, which runs
-    its host code in this process where `trust` says so. seed: of the sizes, which are drawn anew without one.
+    gpu: the one that the time is predicted for. on_gpu: a kernel that passes is timed on this machine's GPU as well,
+    with its host code in this process, where `trust` says so. seed: of the sizes, which are drawn anew without one.
     """
     predict.read_gpu(gpu)
     problems = exercise.draw_problems(random.SystemRandom() if seed is None else random.Random(seed))
@@ -138,7 +138,7 @@ def grade(
         results.extend(_counted(exercise, subject, report, problems, text))
         if exercise.speed:
             results.append(_predicted(exercise.speed, subject, report, gpu, text, results))
-        if on_gpu and report.sound:
+        if on_gpu and all(result.passed for result in results):
             timed = _time(subject, report)
 
     made = Grade(exercise.id, exercise.dialect, ", ".join(map(str, problems)))
@@ -255,6 +255,7 @@ def _time(subject: Subject, report: Report) -> str:
 
     if not cage.policy.trusted:
         return "not timed on this machine's GPU, where its host code runs in this process: pass --trust if you trust it"
+    progress.step("")  # the ranking has bars of its own
     ranking.rank(subject.on_whole_gpu, report, ())
     own = next((rank for rank in report.ranking if rank.is_subject), None)
     if own is None or own.median_us is None:
