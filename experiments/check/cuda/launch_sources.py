@@ -46,6 +46,8 @@ def infer_kernel(file: KernelFile) -> CudaKernel:
     problem = sizes.complete_tiles(kernel, seen)
     if trial.endless or _is_right(kernel, problem):  # no layout ends a loop
         return kernel
+    if kernel.on_whole_gpu is not kernel and _is_right(kernel.on_whole_gpu, problem):  # with a block for each tile
+        return kernel
     others = list(candidates)
     if right := next((other for other in others if _is_right(other, problem)), None):
         return right
