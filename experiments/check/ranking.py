@@ -29,8 +29,11 @@ def rank(subject: Subject, report: Report, problems: Sequence[gemm_ref.Problem])
     if not report.verdicts[0].right:
         report.unchecked.append(message(Unchecked.PLACE_OF_WRONG_KERNEL))
         return
-    if subject.finish.has_epilogue:
-        report.unchecked.append(message(Unchecked.PLACE, reason="it computes more than the product, and no rung does"))
+    other = ["more than the product"] * subject.finish.has_epilogue
+    other += ["its sums in fp16"] * ("sums in fp16" in subject.assumed)
+    if other:
+        reason = f"it computes {' and '.join(other)}, and no rung does"
+        report.unchecked.append(message(Unchecked.PLACE, reason=reason))
         return
     problem = subject.nearest_problem(max(problems, key=lambda each: each.flops) if problems else SIZE)
     own = Contender(

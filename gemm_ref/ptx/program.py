@@ -21,7 +21,7 @@ from gemm_ref.ptx.core.events import Observer, selected_places, watching
 from gemm_ref.ptx.core.machine import DecodedKernel, Machine, Operation
 from gemm_ref.ptx.core.memory import GlobalMemory
 from gemm_ref.ptx.isa.matrix.wgmma import unpack_after_waits
-from gemm_ref.ptx.isa.numbers.fused import attach_runs
+from gemm_ref.ptx.isa.numbers.fused import attach_runs, contract
 from gemm_ref.ptx.isa.table import decode
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED
 from gemm_ref.ptx.text.errors import LaunchFault, ParseError
@@ -90,7 +90,7 @@ def load(text: str, entry: str | None = None) -> DecodedKernel:
     decoder = Decoder(chosen)
     operations: list[Operation] = []
     for part in (*decoder.functions.values(), decoder):
-        operations += attach_runs(part, [decode(part, instruction) for instruction in part.entry.instructions])
+        operations += attach_runs(part, [decode(part, instruction) for instruction in contract(part.entry)])
     return DecodedKernel(
         entry=chosen,
         static_shared=decoder.static_shared,

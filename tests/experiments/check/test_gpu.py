@@ -75,11 +75,14 @@ def test_its_place_on_the_ladder(kernel, monkeypatch, capsys):
     assert "Place on the ladder (at 4096x4096x4096)" in printed and "50%" in printed
 
 
-def test_a_wrong_kernel_is_not_timed(kernel):
-    subject = kernel(MULTIPLY.replace("k < K;", "k < K - 1;"))
-    report = Checker(subject, [gemm_ref.Problem(32, 32, 32)]).run()
-    ranking.rank(subject, report, [])
-    assert report.ranking == [] and report.unchecked[0].code is Unchecked.PLACE_OF_WRONG_KERNEL
+@pytest.mark.parametrize("old, new, code", [
+    ("k < K;", "k < K - 1;", Unchecked.PLACE_OF_WRONG_KERNEL), ("= sum", "= sum > 0 ? sum : 0", Unchecked.PLACE),
+])  # fmt: skip
+def test_a_wrong_kernel_and_one_that_does_more_are_not_timed(kernel, old, new, code):
+    checker = Checker(kernel(MULTIPLY.replace(old, new)), [gemm_ref.Problem(32, 32, 32)])
+    report = checker.run()
+    ranking.rank(checker.subject, report, [])
+    assert report.ranking == [] and report.unchecked[0].code is code
 
 
 TYPED = """

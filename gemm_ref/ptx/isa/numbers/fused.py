@@ -1,4 +1,4 @@
-"""Independent consecutive multiply-adds are computed at once, which makes register tiles fast.
+"""Multiply-adds: those that ptxas makes of products and sums, and runs of them, computed at once for register tiles.
 
 A thread that owns 8 x 8 elements of C adds to all of them at each step of K: 64 `fma` in a row, of which none reads the
 result of another. One by one, NumPy's overhead per call would take most of the time, since blocks have few lanes.
@@ -6,7 +6,10 @@ result of another. One by one, NumPy's overhead per call would take most of the 
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,13 +17,48 @@ from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.core.machine import Machine, Operation, Read, Run
 from gemm_ref.ptx.isa.numbers.rounding import add_to_product
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
-from gemm_ref.ptx.text.operands import Register
-from gemm_ref.ptx.text.parser import Instruction
+from gemm_ref.ptx.text.operands import Operand, Register, items_of
+from gemm_ref.ptx.text.parser import Entry, Instruction
 
 _MIN_LENGTH = 4
 # In one operand of one call. Of twice as many each number takes 9 ns in place of 2: the arrays are then so large that
 # the C library gets each from the operating system and gives it back.
 _MAX_NUMBERS = 1 << 15
+
+
+_OF_16_BITS = re.compile(r"(add|mul)\.(b?f16(?:x2)?)")  # without a rounding, which forbids to join them
+_REGISTER = re.compile(r"%\w+")
+
+
+def contract(entry: Entry) -> list[Instruction]:
+    """Return the instructions with a sum of 16 bits that adds a product as one `fma`, as ptxas compiles them for sm_90.
+
+    PTX allows that where neither names a rounding (9.7.4.1). ptxas does it where nothing else uses the product, in one
+    basic block. A `mov` takes the place of the `mul`. In fp32 the compiler in front of ptxas has done it.
+    """
+    if not any(map(_OF_16_BITS.fullmatch, {each.name for each in entry.instructions})):
+        return entry.instructions
+    uses = Counter(name for each in entry.instructions for name in _REGISTER.findall(each.text))
+    products: dict[Operand, int] = {}  # their places, by the register that holds each
+    starts, result = set(entry.labels.values()), list(entry.instructions)
+    for place, each in enumerate(entry.instructions):
+        kind = _OF_16_BITS.fullmatch(each.name) if not each.guard else None
+        if place in starts:
+            products = {}
+        if kind and kind[1] == "add":
+            for one, other in (each.operands[1:], each.operands[:0:-1]):
+                product = result[products.get(one, place)]
+                if product.name == f"mul.{kind[2]}":
+                    operands = (each.operands[0], *product.operands[1:], other)
+                    result[place] = replace(each, name=f"fma.rn.{kind[2]}", operands=operands)
+                    name = "mov.b32" if kind[2].endswith("x2") else "mov.b16"
+                    result[products.pop(one)] = replace(product, name=name, operands=product.operands[:2])
+                    break
+        written = set(items_of(each.operands[0])) if each.operands else set()
+        products = {x: at for x, at in products.items() if written.isdisjoint((x, *result[at].operands[1:]))}
+        if kind and kind[1] == "mul" and isinstance(target := each.operands[0], Register) and uses[target.name] == 2:
+            products[target] = place
+    return result
 
 
 def _stack(machine: Machine, reads: Sequence[Read]) -> np.ndarray:
