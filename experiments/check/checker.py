@@ -164,9 +164,7 @@ class Checker(Explainer):
     def _try_infinite(self) -> None:
         """Where A is not finite: whether what lies past the end of its rows is multiplied by zeros."""
         subject = self.subject
-        ragged = (
-            trial.problem for trial in self._trials if trial.right and trial.problem.k % 2 and trial.problem.m > 2
-        )
+        ragged = (each.problem for each in self._trials if each.right and each.problem.k % 2 and each.problem.m > 2)
         problem = next(ragged, None)
         is_plain = not (subject.finish.has_epilogue or subject.is_integer or self.report.why)
         if problem and is_plain and subject.operand_type in (torch.float16, torch.bfloat16, torch.float32):

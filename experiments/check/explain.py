@@ -207,9 +207,8 @@ class Explainer:
         wrong = next(problem for problem in map(grown, [*steps, path]) if not self._is_right(problem))
         self._trials.append(self._record(wrong, decisive=True, detect=True))
         rows, columns = self.subject.tile
-        whole = [
-            run for run in self.report.verdicts if run.m % rows == run.n % columns == 0 and run.k % self._slice == 0
-        ]
+        runs = self.report.verdicts
+        whole = (run for run in runs if not (run.m % rows or run.n % columns or run.k % self._slice))
         if all(run.right or run.m * run.n >= wrong.m * wrong.n for run in whole):
             self._add_reasons(message(Why.MANY_TILES, wrong=str(wrong), rows=rows, columns=columns))
         return True
@@ -272,9 +271,7 @@ class Explainer:
         base = min(deep, key=lambda problem: problem.flops)
         known = next((need for need in self.report.needs if need.axis == "k"), None)
         known = known or sizes.Need("k", 1, base.resized(k=shallow))
-        least = sizes.least(
-            base, "k", known.multiple, lambda problem: self._is_clean(self._record(problem, detect=True))
-        )
+        least = sizes.least(base, "k", known.multiple, lambda size: self._is_clean(self._record(size, detect=True)))
         if least <= shallow:
             return False
         self.report.needs = [need for need in self.report.needs if need.axis != "k"] + [replace(known, least=least)]

@@ -252,11 +252,8 @@ class Trial:
     @property
     def scales_text(self) -> str:
         """`with alpha = 2 and beta = -3, ` where they are not those of a plain product."""
-        parts = [
-            "a bias" if name == "bias" else f"{name} = {value:g}"
-            for name, value in vars(self.scales).items()
-            if value != getattr(PLAIN, name)
-        ]
+        drawn = {name: value for name, value in vars(self.scales).items() if value != getattr(PLAIN, name)}
+        parts = ["a bias" if name == "bias" else f"{name} = {value:g}" for name, value in drawn.items()]
         return f"with {' and '.join(parts)}, " if parts else ""
 
     @property

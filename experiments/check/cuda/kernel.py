@@ -271,10 +271,8 @@ class CudaKernel(Subject):
 
     def _template_arguments(self, problem: gemm_ref.Problem) -> tuple[str, ...]:
         sizes = self._sizes(problem)
-        return tuple(
-            str(evaluate(text, sizes)) if not set(SIZES).isdisjoint(re.findall(r"\w+", text)) else text
-            for _, text in self.template
-        )
+        of_sizes = re.compile(rf"\b[{''.join(SIZES)}]\b")
+        return tuple(str(evaluate(text, sizes)) if of_sizes.search(text) else text for _, text in self.template)
 
     # --- on a GPU --------------------------------------------------------------------------------------------
 

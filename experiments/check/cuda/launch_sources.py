@@ -42,6 +42,9 @@ def infer_kernel(file: KernelFile) -> CudaKernel:
     if file.options.layout:
         return kernel
     seen, trial = first_block(kernel)
+    if kernel.recording and "blockIdx" in kernel.unit.text and kernel.recording.has_one_tile(kernel.roles, seen.tile):
+        kernel = _with_block_per_tile(kernel.changed(launch=kernel.launch.as_expressions()), seen)
+        kernel = kernel.with_note(Note.GRID_FROM_OWN_SIZES, launch=kernel.launch)
     kernel = replace(kernel, survey=seen)
     problem = sizes.complete_tiles(kernel, seen)
     if trial.endless or _is_right(kernel, problem):  # no layout ends a loop
@@ -208,17 +211,22 @@ def _blocks_in_time(file: KernelFile) -> Iterator[CudaKernel]:
 
 def _with_grid(kernel: CudaKernel, seen: Survey, racing: list[CudaKernel]) -> tuple[CudaKernel | None, str]:
     """Returns (the kernel with a grid of its first block's tiles if no fault shows, the launch); adds to `racing`."""
-    tile = seen.tile or kernel.tile
-    rules = kernel.launch.with_tile(tile) if kernel.launch.grid == ("1",) else [kernel.launch]
-    launched = [kernel.changed(launch=rule, tile=tile) for rule in rules]
-    problem = sizes.complete_tiles(launched[0], seen)
-    right = next((each for each in launched if _is_right(each, problem)), launched[0])
-    trial = attempt(right, problem, detect=True)
+    right = _with_block_per_tile(kernel, seen)
+    trial = attempt(right, sizes.complete_tiles(right, seen), detect=True)
     if not trial.findings:
         return right.with_note(Note.LAUNCH_TRIED, launch=right.launch), str(right.launch)
     if trial.right and {finding.kind for finding in trial.findings} == {RACE}:
         racing.append(right.with_note(Note.LAUNCH_TRIED, launch=right.launch))
     return None, str(right.launch)
+
+
+def _with_block_per_tile(kernel: CudaKernel, seen: Survey) -> CudaKernel:
+    """The kernel with the first grid of a block for each of its first block's tiles that is right, or the first."""
+    tile = seen.tile or kernel.tile
+    rules = kernel.launch.with_tile(tile) if kernel.launch.grid == ("1",) else [kernel.launch]
+    launched = [kernel.changed(launch=rule, tile=tile) for rule in rules]
+    problem = sizes.complete_tiles(launched[0], seen)
+    return next((each for each in launched if _is_right(each, problem)), launched[0])
 
 
 class _Stored(Enum):

@@ -309,15 +309,12 @@ def _run(
     memory = Memory()
     about = None if is_c else memory.add(made := made.contiguous().clone())
     changes = _changes(storages, contents)
+    selected = {each.name: each.selected for each in host.module.untuned if each.selected}
     data = {
         "is_c": is_c,
         "made": about,
         "changed": [number for number, content in enumerate(changes) if content is not None],
-        "selected": {
-            each.name: {name: repr(value) for name, value in each.selected.items()}
-            for each in host.module.untuned
-            if each.selected
-        },
+        "selected": {name: {key: repr(value) for key, value in values.items()} for name, values in selected.items()},
         "started": [
             {
                 "kernel": each.kernel,

@@ -56,13 +56,8 @@ def find_rung(path: Path, options: Options) -> RungKernel | None:
     if options.math and options.math not in rung.maths:
         raise UsageError(f"{rung.id} does not compute in {options.math}: it has {', '.join(rung.maths)}")
     config = rung.config(rung.find_variant(DEFAULT_VARIANT, dialect.name), dialect.name)
-    return RungKernel(
-        path=path,
-        name=rung.id,
-        dialect=dialect.name,
-        tile=(config.BLOCK_M, config.BLOCK_N),
-        math=options.math or rung.maths[0],
-    )
+    tile, math = (config.BLOCK_M, config.BLOCK_N), options.math or rung.maths[0]
+    return RungKernel(path=path, name=rung.id, dialect=dialect.name, tile=tile, math=math)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

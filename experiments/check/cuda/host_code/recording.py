@@ -167,6 +167,13 @@ class Recording:
             found[unknown[0]] = "C"
         return found
 
+    def has_one_tile(self, roles: Sequence[str], tile: tuple[int, int] | None) -> bool:
+        """Whether a program launches one block, for sizes of its own that are no more than this tile of C."""
+        own = self._at(Problem(0, 0, 0)) if tile and not self.call.passes_matrices else None
+        has_one_block = own and own.launch == self.first.launch and max(own.launch.grid) == 1
+        found = self.sizes_of_program(own, roles) if own and has_one_block else {}
+        return tile is not None and all(0 < found.get(axis, 0) <= side for axis, side in zip("MN", tile, strict=True))
+
     def rule(self, roles: Sequence[str], names: tuple[tuple[str, int], ...]) -> LaunchRule:
         """The launch at any sizes: as the host code makes it, or scaled from the sizes of a `main`."""
         if self.ignores_sizes:
