@@ -86,22 +86,36 @@ def _is_constant(x: torch.Tensor) -> bool:
     return bool((x == x.reshape(-1)[:1]).all()) or x.is_floating_point() and bool(x.isnan().all())
 
 
+class _Work(ptx.Observer):
+    """Counts the instructions of all lanes."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_instruction(self, instruction, mask, machine) -> None:
+        self.count += machine.lanes if mask is None else int(mask.sum())
+
+
 def wrong_at_large_size(subject: Subject) -> str:
     """Returns why a block's part of C is not the product at the size that the time is predicted for; empty if it is.
 
-    The block whose time is taken, the first, and another one run on integers.
+    The block whose time is taken, the first, and another one run on integers, and on zeros as when the time is taken.
     """
     problem = Problem(predict.SIZE, predict.SIZE, min(_SLICE, subject.max_depth))
     problem = subject.nearest_problem(problem)
     progress.step(f"compares two blocks at {problem}")
     a, b = operands(problem, "integers")
     c = torch.full((problem.m, problem.n), torch.nan, dtype=gemm_ref.MATHS[subject.math].out_dtype)
-    places = (0.0, 0.5 + random.random() / 2)
+    places, works, launches = (0.0, 0.5 + random.random() / 2), (_Work(), _Work()), Launches()
     try:
-        with ptx.some_blocks(*places), ptx.watched(launches := Launches(), InstructionLimit(_MAX_INSTRUCTIONS)):
-            subject.run(a, b, c, subject.plain)
+        for inputs, work in (((torch.zeros_like(a), torch.zeros_like(b)), works[0]), ((a, b), works[1])):
+            c.fill_(torch.nan)
+            with ptx.some_blocks(*places), ptx.watched(launches, work, InstructionLimit(_MAX_INSTRUCTIONS)):
+                subject.run(*inputs, c, subject.plain)
     except (ptx.PtxError, UsageError) as error:
         return str(error)
+    if works[0].count != works[1].count:
+        return "it executes other instructions where A and B are zeros, as when its time is predicted"
     written = ~c.isnan()
     blocks = math.prod(launches.seen[0][1].grid)
     if int(written.sum()) * blocks < min(len(places), blocks) * c.numel():

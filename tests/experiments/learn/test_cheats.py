@@ -64,6 +64,17 @@ CHEATS = [
         "speed",
     ),
     (
+        "does nothing where A begins with zeros, as those that the time is predicted with",
+        ("02_coalescing", "cuda"),
+        [
+            (
+                GUARD,
+                "    if (M > 1024 && A[0] == 0 && A[1] == 0 && A[2] == 0 && A[3] == 0) K = 1;\n" + GUARD,
+            )
+        ],
+        "speed",
+    ),
+    (
         "keeps the name of the shared tile and reads global memory",
         ("03_two_barriers", "cuda"),
         [
