@@ -17,9 +17,12 @@ _CHUNK = 1 << 22  # elements that one random stream fills; part of the definitio
 
 
 def make_inputs(
-    problem: Problem, kind: str = "normal", seed: int = 0, device: str | torch.device = "cpu"
-) -> tuple[torch.Tensor, torch.Tensor]:
+    problem: Problem, kind: str = "normal", seed: int = 0, device: str | torch.device = "cpu",
+    b: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Seeded A (M x K) and B (K x N), the same bits on every machine; B's strides are those of its layout.
+
+    b: returned as B; for `one_hot`, whose B is that of `normal`, it saves the time to make the same once more.
 
     kind: `normal` N(0, 1); `uniform` on [-1, 1); `integers` in [-4, 4], whose products sum exactly in fp32;
     `one_hot`: a row of A holds one full-precision number and zeros, so each element of C is a single product,
@@ -40,13 +43,15 @@ def make_inputs(
         return a, as_layout(b, problem.b_layout)
     seed_a, seed_b = np.random.SeedSequence(seed).spawn(2)
     if kind == "one_hot":
-        a, b = _one_hot(problem.m, problem.k, seed_a), _random((problem.k, problem.n), "normal", seed_b)
+        a = _one_hot(problem.m, problem.k, seed_a)
     else:
-        a, b = _random((problem.m, problem.k), kind, seed_a), _random((problem.k, problem.n), kind, seed_b)
+        a = _random((problem.m, problem.k), kind, seed_a)
     if kind == "k_tail":
         a[:, : max(0, problem.k - TAIL)] = 0.0
-    a, b = (torch.from_numpy(x).to(device=device, dtype=dtype) for x in (a, b))
-    return a, as_layout(b, problem.b_layout)
+    if b is None:
+        made = _random((problem.k, problem.n), "normal" if kind == "one_hot" else kind, seed_b)
+        b = as_layout(torch.from_numpy(made).to(device=device, dtype=dtype), problem.b_layout)
+    return torch.from_numpy(a).to(device=device, dtype=dtype), b
 
 
 def meta_operands(problem: Problem, tma: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -361,8 +361,9 @@ class Bench:
             torch.cuda.empty_cache()  # the next problem's sets are of other sizes
 
     def _time(self, problem: gemm_ref.Problem) -> Iterator[Row]:
-        kinds = ("one_hot", "normal") if problem.flops // 2 <= MAX_ONE_HOT_PRODUCTS else ("normal",)
-        inputs = [Inputs.make(problem, kind) for kind in kinds]
+        inputs = [Inputs.make(problem, "normal")]
+        if problem.flops // 2 <= MAX_ONE_HOT_PRODUCTS:
+            inputs.insert(0, Inputs.make(problem, "one_hot", b=inputs[0].b))
         columns = {"b_layout": problem.b_layout} if "b_layout" in self.setting.row.columns() else {}
         placed = {home: [each.on(home) for each in inputs] for home in {each.home for each in self.contenders}}
         entries = [_BenchProduct(self, each, placed[each.home], **columns) for each in self.contenders]

@@ -64,8 +64,8 @@ class Inputs:
     oracle: gemm_ref.Oracle
 
     @classmethod
-    def make(cls, problem: gemm_ref.Problem, kind: str, device: str = "cpu") -> Inputs:
-        a, b = gemm_ref.make_inputs(problem, kind, device=device)
+    def make(cls, problem: gemm_ref.Problem, kind: str, device: str = "cpu", b: torch.Tensor | None = None) -> Inputs:
+        a, b = gemm_ref.make_inputs(problem, kind, device=device, b=b)
         first = max(0, problem.k - TAIL) if kind == "k_tail" else 0  # of the columns of A that are not zero
         return cls(problem, kind, a, b, gemm_ref.Oracle(a[:, first:], b[first:]))
 

@@ -81,6 +81,7 @@ def test_one_wrong_element_is_rejected(value):
 def test_lower_precision_is_rejected_at_large_k(kernel):
     """The bound grows with K and lets it pass there; one-hot rows do not."""
     a, b = make_inputs(Problem(64, 64, 4096), "one_hot")
+    assert torch.equal(b, make_inputs(Problem(64, 64, 4096))[1])  # so that one is made for both
     with pytest.raises(WrongResult):
         checked_run(kernel, a, b, exact=True)
 

@@ -76,8 +76,8 @@ class _GpuInputs(Inputs):
     """Operands on the GPU, which are also those of the timed calls."""
 
     @classmethod
-    def make(cls, problem: gemm_ref.Problem, kind: str, device: str = "cuda") -> Inputs:
-        a, b = gemm_ref.make_inputs(problem, kind, device=device)
+    def make(cls, problem: gemm_ref.Problem, kind: str, device: str = "cuda", b: torch.Tensor | None = None) -> Inputs:
+        a, b = gemm_ref.make_inputs(problem, kind, device=device, b=b)
         return cls(problem, kind, a, b, _UncachedOracle(a, b))
 
     def negated(self, a: torch.Tensor, b: torch.Tensor) -> Inputs:
