@@ -43,7 +43,7 @@ def render(published: Path = store.PUBLISHED) -> str:
             calls=_describe_ranges({kernel: row.median_us for kernel, row in calls.items()}, format_fixed),
             written=_tabulate_code(published),
             compiled=_tabulate_compiled(compile_times, calls, published),
-            pictures={name for name in ("cost_lines", "cost_vs_cublas") if (published / f"{name}.png").exists()},
+            picture=(published / "cost_vs_cublas.png").exists(),
             folder=published.name,
         )
     )

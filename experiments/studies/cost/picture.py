@@ -1,4 +1,4 @@
-"""The plots of `cost`: the lines of each rung in each dialect, and the share of cuBLAS that they reach."""
+"""The plot of `cost`: lines of each rung in each dialect, and the share of cuBLAS that they reach, if measured."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ _MATHS = ("fp32", "bf16")  # of the panels
 
 
 def draw(folder: Path) -> Iterator[style.Picture]:
-    """Draw cost.csv of `folder`: lines alone, and with the shares where there are some."""
+    """Draw cost.csv of `folder`: lines and shares of cuBLAS, or lines alone where no shares were measured."""
     frame = store.read(folder, "cost").dropna(subset="own_lines")
     if frame.empty:
         return
     rungs = frame.drop_duplicates(["stage", "dialect"])
     lines = {(row.stage, row.dialect): row.own_lines + row.shared_lines for row in rungs.itertuples()}
     shares = {math: rows for math in _MATHS if not (rows := _shares(folder, math, lines)).empty}
-    yield "cost_lines", _lines(rungs, bool(shares), environment.compilers_caption(store.runs_of(frame, folder)))
-    if shares:
+    if not shares:
+        yield "cost_lines", _lines(rungs, environment.compilers_caption(store.runs_of(frame, folder)))
+    else:
         runs = [run for rows in shares.values() for run in store.runs_of(rows, folder)]
         yield "cost_vs_cublas", _against(shares, lines, environment.caption(runs))
 
@@ -94,15 +95,15 @@ def _label(ax: Axes, rows: pd.DataFrame, lines: dict[tuple[str, str], float]) ->
     around(ax, spots, [*paths, [(0, 100), (end, 100)]])
 
 
-def _lines(frame: pd.DataFrame, timed: bool, caption: str) -> Figure:
+def _lines(frame: pd.DataFrame, caption: str) -> Figure:
     """A row per rung, a bar per dialect: its own lines, and lighter those of the files that it shares."""
     rows = style.rungs_of(frame)
     found = {(rows.index(row.stage), row.dialect): row for row in frame.itertuples()}
     texts = {(y, dialect): style.absent(stage, dialect) for y, stage in enumerate(rows) for dialect in DIALECTS}
     texts |= {bar: format_fixed(row.own_lines) for bar, row in found.items()}
     subtitle = "the kernel's own, and lighter the files that rungs share;\ncomments and blank lines are not counted"
-    said = "" if timed else "no speeds were measured here, so lines stand alone · "
-    caption = style.with_absent(f"{said}numbers: own lines · {caption}", texts.values())
+    caption = f"no speeds were measured here, so lines stand alone · numbers: own lines · {caption}"
+    caption = style.with_absent(caption, texts.values())
     sheet = Sheet((style.NARROW, 2.6 + 0.32 * len(rows)), "Lines of code, rung by rung", subtitle, caption)
     ax = sheet.figure.subplots()
     sheet.place(0.4, 0.45, left=1.52 / style.NARROW, right=1 - 1.58 / style.NARROW)
