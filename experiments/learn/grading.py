@@ -187,7 +187,7 @@ def _counted(
             continue
         found, worst = measure.measure(report)
         shown = f"{found:,.0f}" if found >= 1000 else f"{found:.3g}"
-        about = f"{shown} {measure.text}, at most {wanted:g}"
+        about = f"{shown} {measure.text.replace('s per', ' per') if shown == '1' else measure.text}, at most {wanted:g}"
         if worst is None or found <= wanted * _ROUNDING:
             yield Result(goal, about, True)
             continue
