@@ -340,7 +340,8 @@ def compile_with_repairs(unit: Unit, compile_: Callable[[], T], repair: Callable
         except BuildError as error:
             if not (repair or unit.repair)(str(error)):
                 raise UsageError(_explain(str(error), unit)) from error
-    raise UsageError(f"{unit.path.name} does not compile: it lacks more than {_MAX_REPAIRS} headers")
+    some = ", ".join(unit.replaced[:3])
+    raise UsageError(f"{unit.path.name} does not compile: it lacks {_MAX_REPAIRS} headers or more, such as {some}")
 
 
 def _compile_ptx(

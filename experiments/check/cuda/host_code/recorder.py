@@ -143,7 +143,7 @@ class Program:
 
 def build(unit: Unit, ways: Sequence[calls.HostCall], rewrite: Callable[[str], str] = str) -> tuple[Program, str]:
     """Returns (program, warnings). Raises UsageError where no kernel compiles, BuildError where it cannot be linked."""
-    folder = unit.folder / "program"
+    folder = unit.folder / f"program-{digest(str(unit.path))}"  # each of several files has its own
     folder.mkdir(exist_ok=True)
     source, made = folder / "checked.cu", folder / "checked.o"
 
