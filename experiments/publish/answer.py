@@ -16,7 +16,7 @@ import pandas as pd
 
 import gemm_ref
 from experiments.grouping import group_pairs
-from experiments.publish.numbers import format_fixed, format_number, format_percent, format_size
+from experiments.publish.numbers import format_means, format_number, format_percent, format_size
 from experiments.publish.reach import OLDER, Answered, Mode, Reach, ShapeClass, title_of, words_of
 from experiments.publish.table import Table
 from experiments.publish.templates import make_templates
@@ -158,7 +158,7 @@ class Answer:
         rows, found = rows.assign(share=roofs.read_shares(rows)), {}
         for math in frames.maths_of(rows):
             alone, layers = (rows[(rows["math"] == math) & (rows["mode"] == mode)] for mode in (COLD, LAYERS))
-            found[math] = _means(alone, "vs_cublas"), _means(layers, "share")
+            found[math] = format_means(alone, "vs_cublas"), format_means(layers, "share")
         return found
 
     @property
@@ -214,12 +214,6 @@ class Answer:
         first = 1 if self.take else 0
         table = self.tabulate(language).to_markdown(is_compact=True)
         return [*sentences[:first], table, " ".join(sentences[first:])] if self.classes else []
-
-
-def _means(rows: pd.DataFrame, column: str) -> str:
-    """`99 / 90 / 96%`: the geometric mean of a column in each dialect."""
-    of = {dialect: 100 * stats.geometric_mean(own[column]) for dialect, own in rows.groupby("dialect")}
-    return f"{' / '.join(format_fixed(of[name]) if name in of else '–' for name in DIALECTS)}%"
 
 
 def _class_cell(own: ShapeClass) -> str:

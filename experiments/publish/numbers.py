@@ -9,7 +9,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import pandas as pd
+
 from experiments.records.stats import Ratio, geometric_mean
+from gemm_ref import DIALECTS
 
 
 def format_number(value: float) -> str:
@@ -35,6 +38,12 @@ def format_fixed(value: float, places: int = 0) -> str:
 def format_percent(share: float, places: int | None = None) -> str:
     """`93.1%`: three significant digits, or a fixed count of decimals."""
     return f"{format_number(100 * share) if places is None else format_fixed(100 * share, places)}%"
+
+
+def format_means(rows: pd.DataFrame, column: str) -> str:
+    """`99 / 90 / 96%`: the geometric mean of a share in each dialect; a dash for one without rows."""
+    of = {dialect: 100 * geometric_mean(own[column]) for dialect, own in rows.groupby("dialect")}
+    return f"{' / '.join(format_fixed(of.get(name, math.nan)) for name in DIALECTS)}%"
 
 
 def format_percent_range(low: float, high: float, places: int | None = None) -> str:

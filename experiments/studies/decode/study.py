@@ -28,7 +28,7 @@ from experiments.records.rows import LAYERS, WARM, LayoutRow
 
 NAME = "decode"
 MATHS = ("bf16", "fp16", "fp8")
-PLAN = RoundPlan(min_rounds=7, max_rounds=30, per_contender_s=0.05, total_s=0.5)
+PLAN = RoundPlan(per_contender_s=0.05, total_s=0.5)
 
 
 def unsuited(contender: Contender, request: Request) -> str:

@@ -55,6 +55,7 @@ _CHANGES: dict[str, tuple[Change, ...]] = {  # experiment -> changes of its rows
     "roofs": (_by(0.5, "value", stage="fma"),),
     "registers": (_by(2, "clocks", stage="FFMA", form="parities", variant="even even even"),),
     "modes": (_by(0.5, "median_us", mode="warm", backend="cublas", m=256),),
+    "decode": (_by(0.5, *_SHARES, mode="layers", dialect=BY_HAND),),
     "host": (_by(10, "median_us", stage="s04_shared_tile", dialect="gluon"),),
     "tensor_cores": (_by(1e3, *_SHARES, stage="s15_wmma", dialect=BY_HAND),),
     "energy": (_by(10, "tflops", inputs="zeros", math="bf16"),),
