@@ -1,4 +1,4 @@
-"""Micro-kernels that each reach for one ceiling of the device: built as the rungs are, and all called alike."""
+"""Micro-kernels that each reach for one ceiling of the device: all compiled and started alike."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 
 import torch
 
-from cuda_kernels.source import FLAGS, INCLUDE
-from gemm_ref.build import build_library, digest, open_library
-from gemm_ref.toolchain import architecture, find_toolkit
+from cuda_kernels.ceilings.image import Image
+from cuda_kernels.source import FLAGS, compile_ptx
+from gemm_ref.toolchain import assemble
 
 FOLDER = Path(__file__).resolve().parent
+ONE_PASS = ("copy", "mma_dots", "wgmma_dots")  # files whose kernels have no loop: an iteration is a launch
+TILE_BYTES = 4 * 16  # of a thread in a tile of read.cu
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class MicroKernel:
     choice: tuple[str, str] | None = None  # a macro of the file and its value: which instruction
     least: tuple[int, int] = (7, 0)  # compute capability
     most: tuple[int, int] | None = None
+    shared_bytes: int = 0  # of dynamic shared memory
     emulated: tuple[int, ...] = ()  # major versions for which ptxas writes other instructions in its place (its SASS)
 
     @property
@@ -47,33 +50,39 @@ class MicroKernel:
         return self.choice[1] if self.choice else self.file
 
 
-@functools.cache
-def library(kernel: MicroKernel, capability: tuple[int, int]) -> Path:
-    """The shared library of one micro-kernel for one GPU architecture, built once.
-
-    Raises BuildError when there is no compiler, or with the compiler's output.
-    """
-    arch = architecture(capability)
-    headers = digest(*(path.read_text(encoding="utf-8") for path in sorted(INCLUDE.glob("*.cuh"))))
+def ptx_of(kernel: MicroKernel, capability: tuple[int, int]) -> str:
+    """Returns the PTX of one micro-kernel. Raises BuildError without a compiler, or with the compiler's output."""
     text = (FOLDER / f"{kernel.file}.cu").read_text(encoding="utf-8")
-    return build_library(
-        f"ceiling_{kernel}_sm_{arch}",
-        cuda=f'// {headers}: the headers\n#line 1 "{kernel.file}.cu"\n{text}',
-        cuda_cflags=(*FLAGS, *kernel.defines, f"-gencode=arch=compute_{arch},code=sm_{arch}"),
-        cuda_home=find_toolkit(),
-    )
+    return compile_ptx(text, f"{kernel.file}.cu", capability, (*FLAGS, *kernel.defines))[0]
+
+
+@functools.cache
+def cubin(kernel: MicroKernel, capability: tuple[int, int]) -> bytes:
+    """Returns the machine code of `ptx_of`, compiled once in a process."""
+    return assemble(ptx_of(kernel, capability), capability)
+
+
+@functools.cache
+def _image(kernel: MicroKernel, device: int) -> Image:
+    return Image(cubin(kernel, torch.cuda.get_device_capability(device)))
+
+
+def arguments(kernel: MicroKernel, given: torch.Tensor, out: torch.Tensor, iterations: int, blocks: int) -> list:
+    """Returns what the micro-kernel takes; a tensor stands for its address, and all numbers have 32 bits."""
+    if kernel.file == "read":
+        tiles = given.nbytes // (TILE_BYTES * kernel.threads)
+        return [given, out, tiles, (blocks % tiles or 1) if tiles > 1 else 0, iterations]
+    return [given, out] if kernel.file in ONE_PASS else [given, out, iterations]
 
 
 def launch(kernel: MicroKernel, given: torch.Tensor, out: torch.Tensor, iterations: int, blocks: int) -> None:
-    """Start the micro-kernel on the tensors' GPU, on torch's current stream; what they hold is said in its .cu.
+    """Starts the micro-kernel on the tensors' GPU, on torch's current stream; what they hold is said in its .cu.
 
     Raises BuildError if it does not compile, and RuntimeError if it does not start.
     """
-    built = open_library(library(kernel, torch.cuda.get_device_capability(given.device)))
+    values = arguments(kernel, given, out, iterations, blocks)
+    values[2:] = map(ctypes.c_int, values[2:])
     with torch.cuda.device(given.device):
-        stream = torch.cuda.current_stream().cuda_stream
-        pointers = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (given, out))
-        error = built.launch(*pointers, ctypes.c_size_t(given.nbytes), iterations, blocks, ctypes.c_void_p(stream))
-    if error:
-        built.describe_error.restype = ctypes.c_char_p
-        raise RuntimeError(f"{kernel} did not start with {blocks} blocks: {built.describe_error(error).decode()}")
+        image = _image(kernel, torch.cuda.current_device())
+        for _ in range(iterations if kernel.file in ONE_PASS else 1):
+            image.launch(f"{kernel.file}_kernel", blocks, kernel.threads, *values, shared_bytes=kernel.shared_bytes)

@@ -15,8 +15,8 @@ constexpr int STEPS = 32;  // per iteration: 512 FFMA, and the 3 or 4 instructio
 
 // `in` is (2 PAIRS + 1, THREADS) floats: each thread's u and v, pair by pair, and its c. `out` is (blocks, THREADS)
 // floats: the sum of a thread's coordinates after iterations * STEPS steps of 2 FMA per pair.
-__global__ void __launch_bounds__(THREADS) fma_chains(const float* __restrict__ in, float* __restrict__ out,
-                                                      int iterations) {
+extern "C" __global__ void __launch_bounds__(THREADS) fma_kernel(const float* __restrict__ in, float* __restrict__ out,
+                                                                 int iterations) {
     float u[PAIRS], v[PAIRS];
 #pragma unroll
     for (int pair = 0; pair < PAIRS; ++pair) {
@@ -39,10 +39,3 @@ __global__ void __launch_bounds__(THREADS) fma_chains(const float* __restrict__ 
     for (int pair = 0; pair < PAIRS; ++pair) sum += u[pair] + v[pair];
     out[blockIdx.x * THREADS + threadIdx.x] = sum;
 }
-
-extern "C" cudaError_t launch(const float* in, float* out, size_t, int iterations, int blocks, cudaStream_t stream) {
-    fma_chains<<<blocks, THREADS, 0, stream>>>(in, out, iterations);
-    return cudaGetLastError();
-}
-
-extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }

@@ -14,8 +14,8 @@ constexpr int ROW_WORDS = 8;  // a row of A, or a column of B, has 32 bytes of k
 
 // `in` is A (16 TILES_M, 32 bytes), followed by B transposed (8 TILES_N, 32 bytes). `out` is (blocks, THREADS, 4)
 // floats: the sum of a warp's 16 tiles of D in the layout of mma.cuh, each iterations * STEPS times A @ B.
-__global__ void __launch_bounds__(THREADS) mma_tiles(const unsigned* __restrict__ in, float4* __restrict__ out,
-                                                     int iterations) {
+extern "C" __global__ void __launch_bounds__(THREADS) mma_kernel(const unsigned* __restrict__ in,
+                                                                 float4* __restrict__ out, int iterations) {
     const int row = threadIdx.x % 32 / 4, word = threadIdx.x % 4;
     unsigned a[TILES_M][4], b[TILES_N][2];
 #pragma unroll
@@ -50,11 +50,3 @@ __global__ void __launch_bounds__(THREADS) mma_tiles(const unsigned* __restrict_
     }
     out[blockIdx.x * THREADS + threadIdx.x] = sum;
 }
-
-extern "C" cudaError_t launch(const unsigned* in, float4* out, size_t, int iterations, int blocks,
-                              cudaStream_t stream) {
-    mma_tiles<<<blocks, THREADS, 0, stream>>>(in, out, iterations);
-    return cudaGetLastError();
-}
-
-extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }

@@ -48,7 +48,8 @@ __device__ __forceinline__ void mma(unsigned (&d)[4], const unsigned (&a)[4], co
 
 // `in` is a, (blocks, THREADS / 4, WORDS) words, followed by b of the same shape and by c, (blocks, THREADS / 4) words,
 // whose lower half holds fp16. `out` is a . b + c, stored as c is.
-__global__ void __launch_bounds__(THREADS) mma_dots(const unsigned* __restrict__ in, unsigned* __restrict__ out) {
+extern "C" __global__ void __launch_bounds__(THREADS) mma_dots_kernel(const unsigned* __restrict__ in,
+                                                                      unsigned* __restrict__ out) {
     const int warp = (blockIdx.x * THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
     const int vectors = gridDim.x * THREADS / 4, index = warp * VECTORS + lane / 4;
     const unsigned *a_in = in + (size_t)index * WORDS, *b_in = a_in + (size_t)vectors * WORDS;
@@ -73,10 +74,3 @@ __global__ void __launch_bounds__(THREADS) mma_dots(const unsigned* __restrict__
         if (owns_sum) out[index] = odd ? d[3] : d[0];
     }
 }
-
-extern "C" cudaError_t launch(const unsigned* in, unsigned* out, size_t, int, int blocks, cudaStream_t stream) {
-    mma_dots<<<blocks, THREADS, 0, stream>>>(in, out);
-    return cudaGetLastError();
-}
-
-extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }

@@ -23,9 +23,9 @@ constexpr int TILE = THREADS * LOADS;  // vectors of 16 bytes
 DEFINE_LOAD(load_nc, "ld.global.nc.v4.u32")
 DEFINE_LOAD(load_cg, "ld.global.cg.v4.u32")
 
-// `in` is `tiles` tiles. `out` is (blocks, THREADS) words: the sum of the words that a thread has read, modulo 2^32.
-__global__ void __launch_bounds__(THREADS) read_tiles(const uint4* in, unsigned* out, unsigned tiles, unsigned stride,
-                                                      int iterations) {
+// `in` is `tiles` tiles, of which a grid in lockstep reads consecutive ones. `out` is (blocks, THREADS) words: the sum of the words that a thread has read, modulo 2^32.
+extern "C" __global__ void __launch_bounds__(THREADS) read_kernel(const uint4* in, unsigned* out, unsigned tiles,
+                                                                  unsigned stride, int iterations) {
     unsigned tile = blockIdx.x % tiles, sum = 0;
 #pragma unroll 2
     for (int i = 0; i < iterations; ++i) {
@@ -42,13 +42,3 @@ __global__ void __launch_bounds__(THREADS) read_tiles(const uint4* in, unsigned*
     }
     out[blockIdx.x * THREADS + threadIdx.x] = sum;
 }
-
-extern "C" cudaError_t launch(const uint4* in, unsigned* out, size_t bytes, int iterations, int blocks,
-                              cudaStream_t stream) {
-    const auto tiles = static_cast<unsigned>(bytes / (TILE * sizeof(uint4)));
-    const unsigned stride = blocks % tiles ? blocks % tiles : 1;  // in lockstep, the grid reads consecutive tiles
-    read_tiles<<<blocks, THREADS, 0, stream>>>(in, out, tiles, tiles > 1 ? stride : 0, iterations);
-    return cudaGetLastError();
-}
-
-extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }

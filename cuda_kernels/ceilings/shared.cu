@@ -21,8 +21,8 @@ __device__ __forceinline__ uint4 load_shared(unsigned address) {
 
 // `in` is (ROWS, THREADS) vectors of 16 bytes. `out` is (blocks, THREADS) words: the sum of the words that a thread has
 // read, modulo 2^32.
-__global__ void __launch_bounds__(THREADS) read_shared(const uint4* __restrict__ in, unsigned* __restrict__ out,
-                                                       int iterations) {
+extern "C" __global__ void __launch_bounds__(THREADS) shared_kernel(const uint4* __restrict__ in,
+                                                                    unsigned* __restrict__ out, int iterations) {
     __shared__ uint4 smem[ROWS][THREADS];
     for (int row = 0; row < ROWS; ++row) smem[row][threadIdx.x] = in[row * THREADS + threadIdx.x];
     __syncthreads();  // all of smem is written
@@ -44,10 +44,3 @@ __global__ void __launch_bounds__(THREADS) read_shared(const uint4* __restrict__
     }
     out[blockIdx.x * THREADS + threadIdx.x] = sum;
 }
-
-extern "C" cudaError_t launch(const uint4* in, unsigned* out, size_t, int iterations, int blocks, cudaStream_t stream) {
-    read_shared<<<blocks, THREADS, 0, stream>>>(in, out, iterations);
-    return cudaGetLastError();
-}
-
-extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }

@@ -14,12 +14,11 @@ constexpr int WARPGROUP = 128;
 constexpr int A_ROWS = THREADS / WARPGROUP * 64, B_ROWS = 256;  // rows of 128 bytes along k; B is transposed
 constexpr int ACCUMULATORS = B_ROWS / 2;                        // per thread; their number selects the columns
 constexpr int CHUNKS = SWIZZLE_ROW_BYTES / 16;
-constexpr int SHARED_BYTES = 1024 + (A_ROWS + B_ROWS) * SWIZZLE_ROW_BYTES;  // the swizzle starts at a multiple of 1024
 
 // `in` is A (A_ROWS, 128 bytes), followed by B transposed (B_ROWS, 128 bytes). `out` is (blocks, THREADS, 4) floats:
 // the sum of the 32 tiles of 8 columns of a warp's D, iterations times A @ B, in the layout of mma.cuh.
-__global__ void __launch_bounds__(THREADS, 1) wgmma_tiles(const uint4* __restrict__ in, float4* __restrict__ out,
-                                                          int iterations) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) wgmma_kernel(const uint4* __restrict__ in,
+                                                                      float4* __restrict__ out, int iterations) {
     extern __shared__ char smem[];
     const unsigned start = static_cast<unsigned>(__cvta_generic_to_shared(smem));
     char* const a_smem = smem + (1024 - start % 1024) % 1024;
@@ -51,12 +50,3 @@ __global__ void __launch_bounds__(THREADS, 1) wgmma_tiles(const uint4* __restric
     }
     out[blockIdx.x * THREADS + threadIdx.x] = sum;
 }
-
-extern "C" cudaError_t launch(const uint4* in, float4* out, size_t, int iterations, int blocks, cudaStream_t stream) {
-    cudaError_t error = cudaFuncSetAttribute(wgmma_tiles, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES);
-    if (error != cudaSuccess) return error;
-    wgmma_tiles<<<blocks, THREADS, SHARED_BYTES, stream>>>(in, out, iterations);
-    return cudaGetLastError();
-}
-
-extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }

@@ -23,7 +23,8 @@ constexpr bool SIXTEEN_BITS = NAME[sizeof("wgmma.mma_async.sync.aligned.m64n8k")
 
 // `in` is a, (blocks, 8, 32 bytes), followed by b of the same shape and by c, (blocks, 8) floats. `out` is (blocks, 8)
 // floats.
-__global__ void __launch_bounds__(THREADS) wgmma_dots(const uint4* __restrict__ in, float* __restrict__ out) {
+extern "C" __global__ void __launch_bounds__(THREADS) wgmma_dots_kernel(const uint4* __restrict__ in,
+                                                                        float* __restrict__ out) {
     static_assert(THREADS == 128, "THREADS: a warpgroup");
     __shared__ __align__(1024) char a_smem[WGMMA_M * SWIZZLE_ROW_BYTES], b_smem[VECTORS * SWIZZLE_ROW_BYTES];
     const int thread = threadIdx.x, vectors = gridDim.x * VECTORS, first = blockIdx.x * VECTORS;
@@ -55,10 +56,3 @@ __global__ void __launch_bounds__(THREADS) wgmma_dots(const uint4* __restrict__ 
     wgmma_fence_accumulators(d);
     if (owns_sum) out[first + column] = half ? d[3] : d[0];
 }
-
-extern "C" cudaError_t launch(const uint4* in, float* out, size_t, int, int blocks, cudaStream_t stream) {
-    wgmma_dots<<<blocks, THREADS, 0, stream>>>(in, out);
-    return cudaGetLastError();
-}
-
-extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }

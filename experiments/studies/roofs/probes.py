@@ -276,7 +276,9 @@ def _mma(math: str, **where) -> Mma:
 
 def _wgmma(math: str) -> Wgmma:
     type_, k = _types(math)
-    kernel = MicroKernel("wgmma", 256, 1, ("WGMMA", f"wgmma_k{k}_f32_{type_}_{type_}"), least=HOPPER, most=HOPPER)
+    choice = "WGMMA", f"wgmma_k{k}_f32_{type_}_{type_}"
+    room = 1024 + (2 * 64 + 256) * 128  # for the rows of A and B, which begin at a multiple of 1024 bytes
+    kernel = MicroKernel("wgmma", 256, 1, choice, least=HOPPER, most=HOPPER, shared_bytes=room)
     return Wgmma(f"wgmma_{math}", kernel, TFLOPS, math)
 
 

@@ -89,7 +89,7 @@ def _build(kernels: Iterable[MicroKernel], capability: tuple[int, int]) -> dict[
         if reason := kernel.refusal(capability):
             return CheckResult(SKIPPED, reason)
         try:
-            ceilings.library(kernel, capability)
+            ceilings.cubin(kernel, capability)
         except Exception as error:
             return CheckResult(ERROR, describe(error))
         return CheckResult()

@@ -197,7 +197,7 @@ def _instructions(bars: Bars) -> Iterator[RoundingRow]:
     bars.begin("vectors", len(DOTS))
     with ThreadPoolExecutor() as pool:  # what does not compile says so when it is called
         for dots in DOTS:
-            pool.submit(ceilings.library, dots.kernel, torch.cuda.get_device_capability())
+            pool.submit(ceilings.cubin, dots.kernel, torch.cuda.get_device_capability())
     for dots in DOTS:
         bars.doing(str(dots))
         yield _vectors(dots)

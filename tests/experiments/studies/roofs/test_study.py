@@ -12,7 +12,6 @@ import torch
 
 from cuda_kernels import ceilings
 from cuda_kernels.ceilings import MicroKernel
-from cuda_kernels.source import FLAGS, compile_ptx
 from experiments.bench import datasheets
 from experiments.bench.verify import CheckResult
 from experiments.records.contenders import contenders
@@ -38,26 +37,14 @@ needs_gpu = pytest.mark.gpu
 # --- the micro-kernels ----------------------------------------------------------------------------------------
 
 
-@functools.cache
-def ptx_of(kernel: MicroKernel, capability: tuple[int, int] = (9, 0)) -> str:
-    """What nvcc makes of a micro-kernel."""
-    text = (ceilings.FOLDER / f"{kernel.file}.cu").read_text(encoding="utf-8")
-    return compile_ptx(text, f"{kernel.file}.cu", capability, (*FLAGS, *kernel.defines))[0]
-
-
 def on_reference_gpu(kernel: MicroKernel, data, out, iterations: int, blocks: int) -> None:
-    """What `ceilings.launch` is on a GPU; the arguments between the pointers and `iterations` are those of the .cu."""
-    tiles = data.nbytes // (4 * 16 * kernel.threads)
-    more = {"copy": [], "read": [tiles, (blocks % tiles or 1) if tiles > 1 else 0, iterations]}
-    shape = Launch((blocks, 1, 1), (kernel.threads, 1, 1))
-    ptx.run(ptx.load(ptx_of(kernel)), shape, [data, out, *more.get(kernel.file, [iterations])], names=("in", "out"))
+    """What `ceilings.launch` is on a GPU."""
+    values = ceilings.arguments(kernel, data, out, iterations, blocks)
+    shape = Launch((blocks, 1, 1), (kernel.threads, 1, 1), kernel.shared_bytes)
+    ptx.run(ptx.load(ceilings.ptx_of(kernel, (9, 0))), shape, values, names=("in", "out"))
 
 
-# The reference GPU has no tensor cores, so those micro-kernels are checked on a GPU alone.
-WITHOUT_TENSOR_CORES = [name for name, probe in PROBES.items() if probe.math in ("", "fp32")]
-
-
-@pytest.mark.parametrize("name", WITHOUT_TENSOR_CORES)
+@pytest.mark.parametrize("name", PROBES)
 def test_micro_kernels_are_right_on_the_reference_gpu(name):
     assert roofs.check(PROBES[name], SMALL, on_reference_gpu) == ""
 
@@ -82,7 +69,7 @@ def test_micro_kernels_are_right_on_the_gpu(name):
 
 @functools.cache
 def sass_of(name: str, capability: tuple[int, int] = (9, 0)) -> str:
-    text = ptx_of(PROBES[name].kernel, capability)
+    text = ceilings.ptx_of(PROBES[name].kernel, capability)
     key = digest(text, capability, version_of(str(find_toolkit() / "bin" / "nvcc")))
     path = cached(CACHE / f"{name}-{key}.sass", lambda: tools.disassemble(assemble(text, capability)))
     return path.read_text(encoding="utf-8")
@@ -152,12 +139,12 @@ def test_hopper_has_no_fp8_in_mma_sync():
 def test_what_a_gpu_lacks_is_skipped_and_what_does_not_compile_is_an_error(monkeypatch):
     built = []
 
-    def library(kernel, capability):
+    def cubin(kernel, capability):
         if kernel.file == "copy":
             raise BuildError("copy.cu(3): error")
         built.append(kernel)
 
-    monkeypatch.setattr(ceilings, "library", library)
+    monkeypatch.setattr(ceilings, "cubin", cubin)
     results = roofs._build([probe.kernel for probe in PROBES.values()], (8, 0))
     of = {name: results[probe.kernel] for name, probe in PROBES.items()}
     why = "wgmma_k16_f32_bf16_bf16 needs compute capability 9.0 exactly; this GPU has 8.0"

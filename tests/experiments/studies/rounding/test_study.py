@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+from cuda_kernels import ceilings
 from experiments.records import frames, workloads
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
 from experiments.records.rows import FAIL, HARDWARE, PASS, PREDICTED
 from experiments.studies.rounding import study as rounding
 from experiments.studies.rounding.row import RoundingRow
-from experiments.studies.shared.dots import DOTS, modelled
-from gemm_ref import Problem, get_stage
+from experiments.studies.shared.dot_vectors import random_vectors
+from experiments.studies.shared.dots import DOTS, PER_WARP, modelled, words
+from gemm_ref import Launch, Problem, cdiv, get_stage, ptx
 from tests.experiments.fixtures import NoBars
 
 CHOSEN = [item for item in contenders() if not rounding.unsuited(item, Request("cpu")) and item.dialect == "cuda"]
@@ -63,6 +67,19 @@ def test_products_that_were_dealt_otherwise_are_no_pair():
         for view, dealt in ((PREDICTED, predicted), (HARDWARE, made))
     ]
     assert frames.pair_products(pd.DataFrame(map(asdict, rows)))["stage"].tolist() == ["s17_wgmma_tma"]
+
+
+@pytest.mark.parametrize("dots", DOTS[::5], ids=str)
+def test_micro_kernels_compute_the_sums_of_their_instruction(dots):
+    """On the reference GPU; the last warp has less than its number of vectors."""
+    vectors = random_vectors(dots.kinds, dots.k, 3 * PER_WARP - 1, 0)
+    blocks = cdiv(len(vectors.c), PER_WARP)
+    given, out = torch.from_numpy(words(vectors).view(np.int32)), torch.zeros(blocks * PER_WARP, dtype=torch.int32)
+    loaded = ptx.load(ceilings.ptx_of(dots.kernel, (9, 0)))
+    launch = Launch((blocks, 1, 1), (dots.kernel.threads, 1, 1))
+    ptx.run(loaded, launch, ceilings.arguments(dots.kernel, given, out, 1, blocks), names=("in", "out"))
+    sums = out.numpy().view(np.uint32)[: len(vectors.c)].astype(vectors.c.dtype)
+    assert np.array_equal(sums, modelled(dots, vectors))
 
 
 def test_an_instruction_with_another_bit_fails(monkeypatch):
