@@ -26,13 +26,13 @@ class Budget(NamedTuple):
 
 
 BUDGETS = {
-    "cuda_kernels": Budget(7_595, 6_300, ("cuda_kernels/",)),
+    "cuda_kernels": Budget(7_535, 6_300, ("cuda_kernels/",)),
     "triton_kernels": Budget(4_475, 4_300, ("triton_kernels/",)),
     "gemm_ref without ptx, sass, clock": Budget(7_415, 5_600, ("gemm_ref/",)),
     "gemm_ref/ptx": Budget(10_295, 9_400, ("gemm_ref/ptx/",)),
-    "gemm_ref/sass and clock": Budget(3_190, 2_600, ("gemm_ref/sass/", "gemm_ref/clock/")),
+    "gemm_ref/sass and clock": Budget(3_100, 2_600, ("gemm_ref/sass/", "gemm_ref/clock/")),
     "experiments: bench, records": Budget(4_680, 3_200, ("experiments/bench/", "experiments/records/")),
-    "experiments: studies, publish": Budget(15_020, 8_200, ("experiments/studies/", "experiments/publish/")),
+    "experiments: studies, publish": Budget(14_930, 8_200, ("experiments/studies/", "experiments/publish/")),
     "experiments: explore": Budget(3_255, 2_800, ("experiments/explore/",)),
     "experiments: check": Budget(11_335, 5_500, ("experiments/check/",)),
     "experiments: learn": Budget(1_800, 1_800, ("experiments/learn/",)),
