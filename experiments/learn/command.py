@@ -80,6 +80,8 @@ def grade_file(
     path, passed = files.prepare(exercise), False
     if path.read_text(encoding="utf-8") == exercise.start:  # it is new to the learner
         show_text(exercise, out)
+    if watch:
+        _say(out, (f"{path} is graded at each save, until Ctrl-C", "dim"))
     for _ in _saves(path) if watch else (None,):
         with busy():
             grade = grading.grade(exercise, path, machine.gpu, machine.on_gpu, machine.trust)
