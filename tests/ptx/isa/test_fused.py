@@ -108,7 +108,6 @@ def test_a_register_that_was_not_written_is_named_with_its_line():
         ("mul.f16", "add.f16 %h3, %h2, %h1;", "", 0x0010),
         ("mul.f16", "add.f16 %h3, %h1, %h2;", "", 0x0010),
         ("mul.rn.f16", "add.f16 %h3, %h2, %h1;", "", 0),
-        ("mul.f16", "add.rn.f16 %h3, %h2, %h1;", "", 0),
         ("mul.f16", "LABEL: add.f16 %h3, %h2, %h1;", "", 0),
         ("mul.f16", "mov.b16 %h0, 0; add.f16 %h3, %h2, %h1;", "", 0),
         ("mul.f16", "add.f16 %h3, %h2, %h1;", "st.global.b16 [%rd0+2], %h2;", 0),

@@ -10,7 +10,7 @@ import functools
 import re
 import struct
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -19,12 +19,11 @@ import torch
 
 from cuda_kernels.tensor_map import encode
 from experiments.check import cage
-from experiments.check.cuda import syntax
 from experiments.check.cuda.compile import Unit, compile_with_repairs
 from experiments.check.cuda.host_code import calls
 from experiments.check.cuda.host_code.compiled import compile_object
 from experiments.check.cuda.launch import as_axes
-from experiments.check.cuda.parameters import MATRICES, MIN_SIZE, PLACES, SIZES, is_square_size, roles_of
+from experiments.check.cuda.parameters import MATRICES, PLACES
 from experiments.check.cuda.streams import Order
 from experiments.check.subject import FEW_MULTIPROCESSORS
 from experiments.records.request import UsageError
@@ -42,19 +41,9 @@ _UNDEFINED = re.compile(r"undefined reference to [`']([\w.$]+)'")
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\s[^,\[]*)?\w+(?:\[(\d+)\])?")
 _SECONDS = 15
 
-_IGNORE_EXIT = 5  # its index in `checked_number`
 _DECLARATIONS = """double checked_number(int which);
 static inline double checked_size(int which, double own) { return checked_number(which) ? checked_number(which) : own; }
 """
-_MACRO = re.compile(r"^([ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+)([^\n]+?)([ \t]*(?://[^\n]*)?)$", re.M)
-_INTEGER = r"(?:unsigned\s+|long\s+|static\s+|const\s+)*(?:int|long|size_t|unsigned|uint|u?int(?:32|64)_t|auto)"
-_CONSTANT = re.compile(rf"^(?:static\s+)?const\s+{_INTEGER}\s+([^;(){{}}]+);", re.M)
-_DECLARED = re.compile(rf"\b{_INTEGER}\s+([^;(){{}}]+);")
-_SET = re.compile(r"\b(\w+)(\s*=\s*)(\d[\d\s*<u]*)(?=\s*(?:,|$))")
-_UNSET = re.compile(r"(^|,)(\s*)(\w+)(?=\s*(?:,|$))")  # in a declaration, a variable without a value
-_ENDS = re.compile(r"\b(?:return\s+(?:-?[1-9]\d*|EXIT_FAILURE)|exit\s*\(\s*(?:-?[1-9]\d*|EXIT_FAILURE)\s*\))\s*;")
-_LOOP = re.compile(r"\bfor\s*\(")
-_HOST_PRODUCT = re.compile(r"\+=[^;]*\*")
 # A compiler's message that may be due to sizes that are no longer constants
 _BY_REPLACED_SIZES = re.compile(r"checked_(?:number|size)|constant|initializ|template argument|in device code")
 
@@ -252,58 +241,6 @@ def _read(lines: Sequence[str], wanted: Sequence[str]) -> list[RecordedLaunch]:
         else:
             order.read(kind, words)
     return found
-
-
-def rewrite(texts: Collection[str], leading: Collection[str], constants: Mapping[str, int]) -> Callable[[str], str]:
-    """Returns what puts our sizes into the functions `leading` to the launch and into constants of host code alone."""
-    used = {
-        word
-        for text in texts
-        for function in syntax.functions(text)
-        if function.on_device
-        for word in {*re.findall(r"\w+", function.body)}.difference(p.name for p in function.parameters)
-    }
-    unused = [name for name in constants if name not in used]
-    free = {name: axis for name, axis in zip(unused, roles_of(unused), strict=True) if axis in SIZES}
-    free = {name: axis for name, axis in free.items() if constants[name] >= MIN_SIZE}
-    square = set() if free else {name for name in constants if is_square_size(name) and name not in used}
-    shared = free | {name: "N" for name in square if constants[name] >= MIN_SIZE}
-
-    def with_our_sizes(text: str) -> str:
-        for function in reversed(syntax.functions(text)):
-            first, last = function.end - 1 - len(function.body), function.end - 1
-            if function.name in leading:
-                body = _locals(text[first:last])
-                if function.name == "main":
-                    body = _ENDS.sub(lambda end: f"{{ if (!checked_number({_IGNORE_EXIT})) {end[0]} }}", body)
-                text = text[:first] + body + text[last:]
-            elif len(_LOOP.findall(function.body)) >= len(SIZES) and not function.on_device:  # it may take seconds
-                if function.is_void:
-                    text = syntax.blanked(text, [function])
-                elif _HOST_PRODUCT.search(function.body):  # it returns the product of zeros
-                    text = text[:first] + _LOOP.sub("while (false) for (", text[first:last]) + text[last:]
-        text = _MACRO.sub(lambda m: m[1] + (_number(shared[m[2]], m[3]) if m[2] in shared else m[3]) + m[4], text)
-        return _CONSTANT.sub(lambda m: _with_sizes(m, shared), text)
-
-    return with_our_sizes
-
-
-def _locals(body: str) -> str:
-    declared = _DECLARED.findall(body)
-    names = [found[at] for each in declared for form, at in ((_SET, 1), (_UNSET, 3)) for found in form.finditer(each)]
-    axes = {name: axis for name, axis in zip(names, roles_of(names), strict=True) if axis in SIZES}
-    axes = axes or {name: "N" for name in names if is_square_size(name)}
-    return _DECLARED.sub(lambda m: _with_sizes(m, axes), body)
-
-
-def _with_sizes(declared: re.Match, axes: Mapping[str, str]) -> str:
-    inside = _SET.sub(lambda m: m[1] + m[2] + (_number(axes[m[1]], m[3]) if m[1] in axes else m[3]), declared[1])
-    inside = _UNSET.sub(lambda m: m[0] + (f" = {_number(axes[m[3]], '0')}" if m[3] in axes else ""), inside)
-    return declared[0].replace(declared[1], inside, 1)
-
-
-def _number(axis: str, default: str) -> str:
-    return f"((int)checked_size({SIZES.index(axis)}, {default}))"
 
 
 _MARK = b"checked\0"  # how a CUtensorMap of `recorder.cpp` begins

@@ -20,6 +20,7 @@ from experiments.check.cuda.compile import Unit
 from experiments.check.cuda.expressions import constants, fit, fit_one_size
 from experiments.check.cuda.host_code import calls, recorder
 from experiments.check.cuda.host_code.recorder import PLACE, Program, RecordedLaunch
+from experiments.check.cuda.host_code.rewrite import put_sizes
 from experiments.check.cuda.launch import LaunchRule, without_ones
 from experiments.check.cuda.parameters import HOST, MATRICES, PLACES, SCALARS, SIZES, is_pointer, role_of
 from experiments.check.cuda.syntax import Signature, closing
@@ -253,7 +254,7 @@ def record(unit: Unit, signature: Signature, element: str, template: str) -> tup
         return None, "no host function of the file launches it" if not leading else (
             f"{leading[0].name} launches it, whose parameters are not understood"
         )
-    rewrite = recorder.rewrite(unit.texts.values(), [f.name for f in leading], constants(unit.text, {}))
+    rewrite = put_sizes(unit.texts.values(), [f.name for f in leading], constants(unit.text, {}))
     try:
         program, output = recorder.build(unit, ways, rewrite)
     except BuildError:

@@ -64,8 +64,7 @@ def test_every_rung_is_sound_by_its_name(uncounted, rung, dialect):
 
 
 def test_a_rung_in_cuda_is_any_file_where_options_say_how_to_launch_it(uncounted):
-    launch = {"block": "32,32", "grid": "cdiv(M,32),cdiv(N,32)"}
-    found = check_file(find_file(Path("s01"), ""), ("33x35x39",), **launch)
+    found = check_file(find_file(Path("s01"), ""), ("33x35x39",), block="32,32", grid="cdiv(M,32),cdiv(N,32)")
     assert found.sound and found.how.startswith("s01_naive<32, 32>(A, B, C, M, N, K)"), found.how
 
 
