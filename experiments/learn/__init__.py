@@ -54,7 +54,7 @@ def grade(name: str | int, dialect: str = "", gpu: str = "h200") -> Shown:
     found = course.find(name, dialect)
     path = files.prepare(found)
     made = grading.grade(found, path, gpu)
-    console = Console(width=120)
+    console = Console(width=120, force_jupyter=False)
     with console.capture() as capture:
         command.show_grade(made, path, console)
     return Shown(capture.get(), page.render_grade(made), made.passed)
