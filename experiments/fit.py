@@ -112,15 +112,18 @@ def read_rows(frame: pd.DataFrame) -> list[Row]:
     for row, fastest_us in zip(timed.itertuples(), fastest, strict=True):
         stage = gemm_ref.STAGES[row.stage]
         problem = gemm_ref.Problem(row.m, row.n, row.k, row.math, b_layout=frames.LAYOUT[row.math])
-        if row.variant in stage.tiles.get(row.dialect, ()) and not _copies_operands(stage, row.dialect, problem):
+        if row.variant not in stage.tiles.get(row.dialect, ()):
+            continue
+        if not _copies_operands(stage, row.dialect, row.variant, problem):
             times_ns = 1e3 * row.median_us, 1e3 * fastest_us
             rows.append(Row(stage, row.dialect, row.variant, problem, row.blocks, *times_ns))
     return rows
 
 
-def _copies_operands(stage: gemm_ref.Rung, dialect: str, problem: gemm_ref.Problem) -> bool:
-    """Whether a rung copies A or B before it reads them, or stores C without the TMA unit."""
-    if problem.b_layout not in stage.reads_b(problem.math, dialect):
+def _copies_operands(stage: gemm_ref.Rung, dialect: str, tile: str, problem: gemm_ref.Problem) -> bool:
+    """Whether a tile's A or B is copied before it is read, or its C stored without the TMA unit."""
+    reads_any = stage.config(tile, dialect).uses_mma_sync
+    if problem.b_layout not in stage.reads_b(problem.math, dialect) and not reads_any:
         return True
     mode = gemm_ref.MATHS[problem.math]
     b_columns = problem.n if problem.b_layout == "kn" else problem.k

@@ -235,8 +235,10 @@ _LADDER = (
         tiles=tiles.ANY_SHAPE,
         tma=Tma(
             transpose_tf32=("cuda", "gluon"),
+            sync_tf32=("triton",),
             c_by_threads=("cuda", "triton", "gluon"),
             a_in_phases=("cuda",),
+            boxes_past_edges=("triton", "gluon"),
             edge_maps=True,
         ),
         maths=_HOPPER_MATHS,

@@ -27,8 +27,10 @@ class Tma:
     """What a rung does whose matrices the TMA unit copies: beyond the plain case, by the dialects that have it."""
 
     transpose_tf32: tuple[str, ...] = ()  # C^T = B^T @ A^T is computed in tf32 where B is stored by rows
+    sync_tf32: tuple[str, ...] = ()  # some tiles read a tf32 B by rows, with mma.sync; for the others it is copied
     c_by_threads: tuple[str, ...] = ()  # threads store a C whose rows the unit cannot
     a_in_phases: tuple[str, ...] = ()  # the unit reads an A whose rows it cannot take as several matrices
+    boxes_past_edges: tuple[str, ...] = ()  # tiles are chosen so that boxes are not mostly outside of A and B
     edge_maps: bool = False  # its .cu is given tensor maps of their own for the edges of A and B
 
 

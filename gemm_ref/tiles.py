@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from gemm_ref.config.cuda_cores import DotConfig, RegisterBankConfig, StreamKConfig
-from gemm_ref.config.hopper import EmulatedConfig, StreamKWgmmaConfig
+from gemm_ref.config.hopper import DotWgmmaConfig, EmulatedConfig, StreamKWgmmaConfig, TwoPartConfig
 
 Tile = TypeVar("Tile", bound=StreamKConfig)
 
@@ -162,21 +162,69 @@ _WGMMA_TILES = MappingProxyType(
         "split2swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, TRANSPOSE_C=1, CLUSTER_K=2, BLOCK_K_BYTES=256),
     }
 )
-# What Triton and Gluon have of them, of those that earn their place there: sides that are powers of 2, and no clusters.
-_TRITON_WGMMA_TILES = {
-    "tile128x256": _WGMMA_TILES["tile128x256"],
-    "tile128": _WGMMA_TILES["tile128"],
-    "tile64x128": _wgmma_tile(64, 128, NUM_STAGES=8),
-    "tile64": _wgmma_tile(64, 64, NUM_STAGES=8),
-    "tile64x32": _wgmma_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2),
-    "swapped64x32": _wgmma_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2, TRANSPOSE_C=1),
-    "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, BLOCKS_PER_SM=2, TRANSPOSE_C=1),
-}
+
+
+def _two_part_tile(BLOCK_M: int, BLOCK_N: int, *, NUM_STAGES: int, NARROW: int = 0, **more: int) -> TwoPartConfig:
+    """A tile of s19 in Gluon."""
+    return TwoPartConfig(**vars(_wgmma_tile(BLOCK_M, BLOCK_N, NUM_STAGES=NUM_STAGES, **more)), NARROW=NARROW)
+
+
+# Without clusters, which Triton and Gluon do not have here. `_deep`: slices of 256 bytes; `_two`: for two blocks per
+# multiprocessor, where there is another tile of the same size.
+_SWAPPED = {"TRANSPOSE_C": 1}
 _GLUON_WGMMA_TILES = {
-    **_TRITON_WGMMA_TILES,
-    "tile64x256": _wgmma_tile(64, 256, NUM_STAGES=5),
-    "tile128x64": _wgmma_tile(128, 64, NUM_STAGES=8),
-    "swapped128x64": _wgmma_tile(128, 64, NUM_STAGES=8, TRANSPOSE_C=1),
+    "tile128x256": _two_part_tile(128, 256, NUM_STAGES=4),
+    "tile128x192": _two_part_tile(128, 192, NUM_STAGES=4, NARROW=64),
+    "tile128x160": _two_part_tile(128, 160, NUM_STAGES=5, NARROW=32),
+    "tile128": _two_part_tile(128, 128, NUM_STAGES=6),
+    "tile128x64": _two_part_tile(128, 64, NUM_STAGES=8),
+    "tile64x192": _two_part_tile(64, 192, NUM_STAGES=6, NARROW=64),
+    "tile64x128": _two_part_tile(64, 128, NUM_STAGES=8),
+    "tile64": _two_part_tile(64, 64, NUM_STAGES=12),
+    "tile64_deep": _two_part_tile(64, 64, NUM_STAGES=6, BLOCK_K_BYTES=256),
+    "tile64_two": _two_part_tile(64, 64, NUM_STAGES=5, BLOCKS_PER_SM=2),
+    "tile64x32": _two_part_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2),
+    "swapped128x256": _two_part_tile(128, 256, NUM_STAGES=4, **_SWAPPED),
+    "swapped128x192": _two_part_tile(128, 192, NUM_STAGES=4, NARROW=64, **_SWAPPED),
+    "swapped128x160": _two_part_tile(128, 160, NUM_STAGES=5, NARROW=32, **_SWAPPED),
+    "swapped128": _two_part_tile(128, 128, NUM_STAGES=6, **_SWAPPED),
+    "swapped128x64": _two_part_tile(128, 64, NUM_STAGES=8, **_SWAPPED),
+    "swapped64x128": _two_part_tile(64, 128, NUM_STAGES=8, **_SWAPPED),
+    "swapped64x96": _two_part_tile(64, 96, NUM_STAGES=8, NARROW=32, **_SWAPPED),
+    "swapped64x32_deep": _two_part_tile(64, 32, NUM_STAGES=4, BLOCKS_PER_SM=2, BLOCK_K_BYTES=256, **_SWAPPED),
+    "swapped64x16_deep": _two_part_tile(64, 16, NUM_STAGES=5, BLOCKS_PER_SM=2, BLOCK_K_BYTES=256, **_SWAPPED),
+}
+
+
+def _dot_tile(
+    BLOCK_M: int, BLOCK_N: int, *, NUM_STAGES: int, WARPS: int, NARROW: int = 0, **more: int
+) -> DotWgmmaConfig:
+    """A tile of s19 in Triton."""
+    tile = _two_part_tile(BLOCK_M, BLOCK_N, NUM_STAGES=NUM_STAGES, NARROW=NARROW, **more)
+    return DotWgmmaConfig(**vars(tile), WARPS=WARPS)
+
+
+# Those of fewer than 64 rows, and `tile64_sync`, whose two warps are less than wgmma takes, are multiplied by mma.sync.
+_TRITON_WGMMA_TILES = {
+    "tile128x256": _dot_tile(128, 256, NUM_STAGES=4, WARPS=8),
+    "tile256x128": _dot_tile(256, 128, NUM_STAGES=4, WARPS=8),
+    "tile128x192": _dot_tile(128, 192, NUM_STAGES=4, WARPS=8, NARROW=64),
+    "tile128": _dot_tile(128, 128, NUM_STAGES=6, WARPS=8),
+    "tile128x64_two": _dot_tile(128, 64, NUM_STAGES=4, WARPS=4, BLOCKS_PER_SM=2),
+    "tile64x256": _dot_tile(64, 256, NUM_STAGES=5, WARPS=4),
+    "tile64x192": _dot_tile(64, 192, NUM_STAGES=6, WARPS=4, NARROW=64),
+    "tile64x128": _dot_tile(64, 128, NUM_STAGES=8, WARPS=4),
+    "tile64x128_deep": _dot_tile(64, 128, NUM_STAGES=4, WARPS=4, BLOCK_K_BYTES=256),
+    "tile64_deep": _dot_tile(64, 64, NUM_STAGES=6, WARPS=4, BLOCK_K_BYTES=256),
+    "tile64_two": _dot_tile(64, 64, NUM_STAGES=6, WARPS=4, BLOCKS_PER_SM=2),
+    "tile64x32": _dot_tile(64, 32, NUM_STAGES=7, WARPS=4, BLOCKS_PER_SM=2),
+    "swapped64x128": _dot_tile(64, 128, NUM_STAGES=8, WARPS=4, **_SWAPPED),
+    "swapped64x32_deep": _dot_tile(64, 32, NUM_STAGES=4, WARPS=4, BLOCKS_PER_SM=2, BLOCK_K_BYTES=256, **_SWAPPED),
+    "swapped64x16_deep": _dot_tile(64, 16, NUM_STAGES=5, WARPS=4, BLOCKS_PER_SM=2, BLOCK_K_BYTES=256, **_SWAPPED),
+    "tile64_sync": _dot_tile(64, 64, NUM_STAGES=6, WARPS=2, BLOCKS_PER_SM=2),
+    "tile32x64": _dot_tile(32, 64, NUM_STAGES=7, WARPS=4, BLOCKS_PER_SM=2),
+    "tile16x128": _dot_tile(16, 128, NUM_STAGES=5, WARPS=4, BLOCKS_PER_SM=2),
+    "tile16x64_deep": _dot_tile(16, 64, NUM_STAGES=5, WARPS=4, BLOCKS_PER_SM=2, BLOCK_K_BYTES=256),
 }
 ANY_SHAPE: Mapping[str, Mapping[str, StreamKWgmmaConfig]] = MappingProxyType(
     {

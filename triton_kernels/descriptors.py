@@ -47,7 +47,7 @@ def describe_parts(
         strides = [x.stride(0), x.stride(0) // x.shape[1], 1]
         return kind(x, list(x.shape), strides, [1, *block], *([] if layout is None else [layout(block[1])]))
 
-    of_left, of_right = _blocks(plan, depth)
+    of_left, of_right = _blocks(plan, depth, plan.implementation.config.BLOCK_N)
     return describe_one(left, of_left), describe_one(right, of_right)
 
 
@@ -56,25 +56,28 @@ def describe_operands(
     left: torch.Tensor,
     right: torch.Tensor,
     layout: Callable[[torch.dtype, int], object] = lambda dtype, columns: None,
-) -> tuple[Descriptor, Descriptor]:
+    widths: tuple[int, ...] = (),
+) -> tuple[Descriptor, ...]:
     """The descriptors of both operands in slices of BLOCK_K: of A (M, K) and of B (K, N), or of its transpose.
 
     left is A, or B where the kernel computes C^T. layout: how a block of a type, with so many columns, lies in shared
-    memory, as for `describe`.
+    memory, as for `describe`. widths: of the right operand's blocks, with a descriptor for each; else BLOCK_N.
     """
     item = plan.implementation
     if item.b_layout == "nk":  # as it is stored
         left, right = (left.t(), right) if item.transpose_c else (left, right.t())
-    of_left, of_right = _blocks(plan, block_k(plan))
+    depth = block_k(plan)
+    widths = widths or (item.config.BLOCK_N,)
+    of_left, of_right = _blocks(plan, depth, widths[0])[0], [_blocks(plan, depth, width)[1] for width in widths]
     return (
         describe(left, *of_left, layout(left.dtype, of_left[1])),
-        describe(right, *of_right, layout(right.dtype, of_right[1])),
+        *(describe(right, *block, layout(right.dtype, block[1])) for block in of_right),
     )
 
 
-def _blocks(plan: Plan, depth: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Rows and columns of a slice of the left and of the right operand, as each is stored."""
+def _blocks(plan: Plan, depth: int, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Rows and columns of a slice of the left and of `width` columns of the right operand, as each is stored."""
     item, config = plan.implementation, plan.implementation.config
-    of_a, of_b = (config.BLOCK_N, config.BLOCK_M) if item.transpose_c else (config.BLOCK_M, config.BLOCK_N)
+    of_a, of_b = (width, config.BLOCK_M) if item.transpose_c else (config.BLOCK_M, width)
     a, b = (of_a, depth), (depth, of_b) if item.b_layout == "kn" else (of_b, depth)
     return (b, a) if item.transpose_c else (a, b)

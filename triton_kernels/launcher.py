@@ -18,7 +18,9 @@ import gemm_ref
 from gemm_ref import Problem
 from gemm_ref.call import Plan, Prepare, driver
 from gemm_ref.call.streams import flags_for, stream_of
+from gemm_ref.choice.work import count_tiles
 from gemm_ref.epilogue import Extras
+from gemm_ref.launch import cdiv
 from gemm_ref.operands import VECTOR_BYTES, pairs_with_padding
 from gemm_ref.operands.split import Split
 from triton_kernels import reference_gpu, without_gpu
@@ -125,7 +127,8 @@ def prepare_shared(
     (left, right, c).
     """
     sizes = *_sides(plan, plan.problem.m, plan.problem.n), plan.problem.k, plan.launch.shared_tiles
-    names, about = ("left", "right", "C", "partials", "flags"), _with_side(plan, about)
+    names = "left", *("right",) * (1 + _has_narrow(kernel)), "C", "partials", "flags"
+    about = _with_side(plan, about)
     return SharedLauncher(prepare(kernel, plan, names=names, sizes=sizes, describe=describe, **about), plan, device)
 
 
@@ -154,6 +157,11 @@ def prepare_split(
     return SharedLauncher(multiply, plan, a.parts.device)
 
 
+def _has_narrow(kernel: triton.JITFunction) -> bool:
+    """Whether a kernel takes a second descriptor of its right operand, whose blocks are narrower."""
+    return "narrow_desc" in kernel.arg_names
+
+
 def _sides(plan: Plan, a: Any, b: Any) -> tuple[Any, Any]:
     """What belongs to the left operand of the kernel, and to its right one."""
     return (b, a) if plan.implementation.transpose_c else (a, b)
@@ -161,6 +169,17 @@ def _sides(plan: Plan, a: Any, b: Any) -> tuple[Any, Any]:
 
 def _with_side(plan: Plan, about: dict[str, Any]) -> dict[str, Any]:
     return {"TRANSPOSE_C": int(plan.implementation.transpose_c), **about}
+
+
+def phases(plan: Plan) -> dict[str, int]:
+    """The constants ROUNDS, how many complete tiles a program has (0, 1, or 2 for any number), and SHARES of tiles.
+
+    A kernel that needs no code for one of them has none, because fetching it would take time.
+    """
+    launch = plan.launch
+    down, right, _ = count_tiles(plan.implementation.config, plan.problem)
+    rounds = cdiv(down * right - launch.shared_tiles, launch.grid[0])
+    return {"ROUNDS": min(rounds, 2), "SHARES": int(launch.shared_tiles > 0)}
 
 
 def _has_shares(plan: Plan) -> bool:
@@ -176,6 +195,7 @@ class SharedLauncher:
     def __init__(self, multiply: Prepared, plan: Plan, device: torch.device) -> None:
         self._multiply, self._plan, self._launch = multiply, plan, plan.launch
         self._transpose_c, self._has_shares = plan.implementation.transpose_c, _has_shares(plan)
+        self._rights = 1 + multiply.describes_right_twice
         # Without elements they hold no memory, which might be a CUDA graph's.
         self._unused = torch.empty(0, device=device), torch.empty(0, dtype=torch.int32, device=device)
 
@@ -186,7 +206,7 @@ class SharedLauncher:
             lines = left.exponents, right.exponents, left.matrix, right.matrix
             compiled = self._multiply(left.parts, right.parts, c, *room, *lines, extras)
         else:
-            compiled = self._multiply(left, right, c, *room, extras)
+            compiled = self._multiply(left, *(right,) * self._rights, c, *room, extras)
         if self._launch.flags and not (c.is_cuda or c.is_meta) and room[1].any():
             raise gemm_ref.ptx.LeftOver(
                 f"{self._plan.implementation} leaves flags that are not 0, and the next launch would not wait: take "
@@ -222,6 +242,7 @@ class Prepared:
         **constants: int | str,
     ) -> None:
         self._kernel, self._grid, self._names, self._sizes, self._describe = kernel, shape.grid, names, sizes, describe
+        self.describes_right_twice = _has_narrow(kernel)
         self._partly = shape.partly
         self._vector = int(constants.get("VECTOR", 1))
         self._options = {"num_warps": shape.num_warps, "num_stages": num_stages, "enable_fp_fusion": True, **constants}
@@ -239,7 +260,10 @@ class Prepared:
         more = self._of_extras(given[len(matrices)]) if self._scaled else ()
         if self._again is not None and not self._kernel.pre_run_hooks:
             return self._again(matrices, more)
-        described = matrices if self._describe is None else (*self._describe(*matrices[:3]), *matrices[3:])
+        described = matrices
+        if self._describe is not None:
+            count = 3 + self.describes_right_twice
+            described = (*self._describe(*matrices[:count]), *matrices[count:])
         args = (*described, *self._sizes, *more)
         if matrices[0].is_cuda or not isinstance(self._kernel, triton.JITFunction):
             with without_gpu.driver_lock, torch.cuda.device_of(matrices[0]):

@@ -135,7 +135,9 @@ def _choose_copies(plan: Plan, a: torch.Tensor, b: torch.Tensor) -> Plan:
     item = plan.implementation
     if plan.split:
         return replace(select_tile(plan, a, b), early=item.stage.waits_for_copies)
-    has_tma = item.stage.tma is not None
+    tma = item.stage.tma
+    has_tma = tma is not None
+    rung_reads_rows = tma and item.dialect in tma.sync_tf32 and plan.problem.math == "tf32"
     # The first slice of a phase begins in front of its rows, and M decides between phases and a copy.
     if (
         has_tma
@@ -146,6 +148,11 @@ def _choose_copies(plan: Plan, a: torch.Tensor, b: torch.Tensor) -> Plan:
     ):
         problem = choice.select_phases(item.stage, item.dialect, plan.problem, plan.sms, plan.gpu)
         plan = replace(plan, problem=problem, implementation=replace(item, a_phases=problem.a_phases))
+    if rung_reads_rows and has_tma_rows(b):
+        by_rows = replace(plan.problem, b_layout="kn")
+        selected = select_tile(replace(plan, problem=by_rows), a, b).implementation
+        if not selected.config.copies_b(by_rows.math, "kn"):
+            plan = replace(plan, problem=by_rows, implementation=replace(plan.implementation, b_layout="kn"))
     copies, readable = [], []
     for x, in_phases in ((a, plan.problem.a_phases > 1), (b if plan.problem.b_layout == "kn" else b.t(), False)):
         rows = resolve_views(x)

@@ -17,10 +17,10 @@ WAVE_SHARPNESS = 4  # of `smooth_max` within a wave
 SHARES, CACHE = "shares", "cache"  # lines of the table that are not tiles
 # A rung without its own costs takes those of another rung's tiles with the same names: the slices are the same, and
 # `work` counts each slice once per product of parts.
-_SAME_SLICES = {"s20_emulated": ("s19_any_shape", {**EMULATED, "triton": ("tile128",)})}
-# Rung, dialect and compute type with their own costs, because the kernel reads its operands otherwise: in CUDA's tf32 a
-# B that is stored by rows goes through registers.
-_OWN_COSTS = {("s19_any_shape", "cuda", "tf32")}
+_SAME_SLICES = {"s20_emulated": ("s19_any_shape", {"cuda": EMULATED["cuda"]})}
+# Rung, dialect and compute type with their own costs, because the kernel reads its operands otherwise: in tf32 a
+# B that is stored by rows goes through registers, or is multiplied by mma.sync.
+_OWN_COSTS = {("s19_any_shape", dialect, "tf32") for dialect in ("cuda", "triton", "gluon")}
 # CUdevice_attribute of multiprocessors, their clock and that of device memory in kHz, the width of its bus in bits, and
 # bytes of the L2 cache.
 _ATTRIBUTES = (16, 13, 36, 37, 38)
@@ -114,7 +114,8 @@ def load_devices() -> dict[str, Device]:
             for name, family in families.items():
                 rungs.setdefault(rung, {}).setdefault(name, replace(family, fitted=False))
         for rung, (like, tiles) in _SAME_SLICES.items():
-            rungs.setdefault(rung, {name: _select_tiles(rungs[like][name], tiles[name]) for name in tiles})
+            borrowed = {name: _select_tiles(rungs[like][name], tiles[name]) for name in tiles}
+            rungs[rung] = {**borrowed, **rungs.get(rung, {})}
         facts = {key: value for key, value in section.items() if not isinstance(value, dict)}
         devices[gpu] = Device(**facts, rungs=rungs)
     return devices

@@ -135,10 +135,12 @@ def count_work(config: Config, problem: Problem, sms: int, blocks: int, l2_size:
             rest = min(rest, resident)  # the multiprocessor that is free first takes all blocks it has room for
         wave, last_wave = (_wave(config, count, slices, 1) for count in (resident, rest))
     partial_bytes = SUM_BYTES * config.BLOCK_M * config.BLOCK_N
+    copies_b = config.copies_b(problem.math, problem.b_layout)
+    copied_bytes = 2.0 * mode.dtype.itemsize * problem.k * problem.n if copies_b else 0.0
     synced = not left or clusters % tiles == 0  # all blocks are at the same slice at a time
     return Work(
         full_waves, wave, last_wave,
-        copied_bytes=2.0 * mode.dtype.itemsize * problem.k * problem.n if config.ALIGN_B else 0.0,
+        copied_bytes=copied_bytes,
         **_transfers(config, problem),
         scattered_bytes=0.0 if synced else _scattered_bytes(config, problem, clusters, left, share, l2_size),
         unsynced=0.0 if synced else share / (rounds * slices + share),

@@ -32,7 +32,7 @@ class Config:
     BLOCK_M: int
     BLOCK_N: int
     # The values of fields that a family does not have, for code that reads any config. They reach no kernel.
-    BLOCK_K = BLOCK_K_BYTES = SPLIT_WARPS = ALIGN_B = TRANSPOSE_C = 0
+    BLOCK_K = BLOCK_K_BYTES = SPLIT_WARPS = ALIGN_B = TRANSPOSE_C = NARROW = WARPS = 0
     THREAD_M = THREAD_N = BLOCKS_PER_SM = NUM_STAGES = COPY_N = GROUP_M = CLUSTER_M = CLUSTER_K = 1
 
     def constants(self) -> dict[str, int | str]:
@@ -43,6 +43,11 @@ class Config:
     def splits_tile(self) -> bool:
         """Whether warps or blocks share the K of one tile, and add their sums in an order of this tile alone."""
         return self.CLUSTER_K > 1 or self.SPLIT_WARPS > 0
+
+    @property
+    def uses_mma_sync(self) -> bool:
+        """Whether a kernel that else multiplies with wgmma uses mma.sync for this tile."""
+        return False
 
     def depth(self, element_bytes: int) -> int:
         """Elements of K in one slice; 0 where the kernel has no slices."""
@@ -63,6 +68,10 @@ class Config:
     def is_transposed(self, math: str, b_layout: str) -> bool:
         """Whether the kernel computes C^T = B^T @ A^T."""
         return False
+
+    def copies_b(self, math: str, b_layout: str) -> bool:
+        """Whether B, if it is stored so, is first copied to another layout because this tile cannot read it."""
+        return bool(self.ALIGN_B)
 
     def sides(self, problem: Problem) -> tuple[int, int]:
         """Rows and columns of what the kernel computes, C or C^T."""

@@ -125,7 +125,7 @@ class StreamKWgmmaConfig(WgmmaConfig):
             clusters = min(tiles, clusters_at_once(sms, self.BLOCKS_PER_SM, cluster))
         else:
             left = tiles % clusters
-        consumers = self.BLOCK_M // WGMMA_M
+        consumers = max(1, self.BLOCK_M // WGMMA_M)
         threads = (consumers + 1) * WARPGROUP
         grid, clustered = (clusters * cluster, 1, 1), (cluster, 1, 1)
         launch = Launch(grid, (threads, 1, 1), self.shared_bytes(), cluster=clustered, loaders=WARPGROUP)
@@ -133,6 +133,32 @@ class StreamKWgmmaConfig(WgmmaConfig):
             return launch
         partials, flags = clusters * cluster * self.BLOCK_M * self.BLOCK_N, clusters * cluster * consumers
         return replace(launch, partials=partials, flags=flags, shared_tiles=left, partly=("partials", "flags"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoPartConfig(StreamKWgmmaConfig):
+    """s19 in Triton and Gluon, whose tensors have sides that are powers of 2: a tile has one or two products."""
+
+    NARROW: int = 0  # columns of the second product, if any
+
+
+@dataclass(frozen=True, kw_only=True)
+class DotWgmmaConfig(TwoPartConfig):
+    """s19 in Triton, whose warps all load and multiply; Triton makes wgmma of tiles with at least 64 rows."""
+
+    WARPS: int
+
+    @property
+    def uses_mma_sync(self) -> bool:
+        """Whether Triton multiplies with mma.sync: the tile has fewer rows than wgmma, or fewer warps than it takes."""
+        return self.BLOCK_M < WGMMA_M or self.WARPS % (WARPGROUP // 32) > 0
+
+    def is_transposed(self, math: str, b_layout: str) -> bool:
+        return bool(self.TRANSPOSE_C)
+
+    def copies_b(self, math: str, b_layout: str) -> bool:
+        """In tf32 wgmma reads B along k alone, and mma.sync in any order."""
+        return math == "tf32" and b_layout == "kn" and not self.uses_mma_sync
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,7 +93,7 @@ class Form(NamedTuple):
         config, epilogue, in_cuda = self.config, EPILOGUES[self.epilogue], self.dialect == "cuda"
         both = (
             config.is_transposed(self.math, self.layout), (config.CLUSTER_M, config.CLUSTER_K),
-            self.stores, self.phases, self.schedule,
+            config.NARROW > 0, config.uses_mma_sync, self.stores, self.phases, self.schedule,
         )  # fmt: skip
         loop = (None if self.dialect == "triton" else config.BLOCK_M, self.math, self.layout)
         store = (

@@ -14,7 +14,7 @@ from gemm_ref import Problem, make_inputs, ptx
 from gemm_ref.epilogue import ACTIVATIONS, EXACT, Extras, apply
 from tests.forms.forms import FULL, RUNG, any_shape, check_exactly, extras_of, load
 
-SMALL = "swapped64x32"  # a tile that every dialect has
+SMALL = "tile64x32"  # a tile that every dialect has
 
 
 @pytest.mark.parametrize("dialect", RUNG.epilogues)

@@ -13,7 +13,13 @@ from gemm_ref.call.choose import select_tile
 from tests.forms.forms import any_shape, check_exactly, load
 
 BANKS = gemm_ref.get_stage("s14")
-TILES = [("cuda", "pair128x64"), ("cuda", "swapped64x16"), ("triton", "swapped64x16"), ("gluon", "swapped64x16")]
+TILES = [
+    ("cuda", "pair128x64"),
+    ("cuda", "swapped64x16"),
+    ("triton", "swapped64x16_deep"),
+    ("gluon", "swapped64x16_deep"),
+]
+TWO_PARTS = [("triton", "tile64x192"), ("gluon", "tile64x192")]  # tiles of two products
 
 
 def check(item: Implementation, sizes: tuple[int, int, int], clusters: int) -> None:
@@ -24,6 +30,12 @@ def check(item: Implementation, sizes: tuple[int, int, int], clusters: int) -> N
 def test_a_tile_has_many_shares(dialect, tile):
     """More than a thread reads at a time, each of one tile only."""
     check(any_shape(dialect, tile), (130, 64, 1100) if "pair" in tile else (9, 104, 1100), 17)
+
+
+@pytest.mark.parametrize("dialect, tile", TWO_PARTS)
+def test_both_parts_of_a_tile_are_shared(dialect, tile):
+    """Two tiles among five programs, so that one has shares of both; and C has two columns of the second part."""
+    check(any_shape(dialect, tile), (100, 130, 700), 5)
 
 
 @pytest.mark.parametrize("dialect, tile", TILES)

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 import gemm_ref
 from gemm_ref import Implementation, Problem, cdiv, choice
 from gemm_ref.call import Plan, driver
-from gemm_ref.call.choose import select_tile
+from gemm_ref.call.choose import choose, select_tile
 from gemm_ref.call.validate import validate
 from gemm_ref.choice import costs, work
 from gemm_ref.config.hopper import clusters_at_once
+from gemm_ref.epilogue import Extras
 from gemm_ref.sass.occupancy import ARCHITECTURES, occupancy
 
 S14, S19 = (gemm_ref.get_stage(number) for number in ("s14", "s19"))
@@ -36,7 +37,10 @@ def test_the_least_of_what_is_predicted(shape, stage, dialect):
     for vectors in (True, False):
         chosen = choice.choose(stage, dialect, problem, SMS, vectors)
         least = choice.predict_ns(stage, dialect, chosen, problem, SMS, gpu)
-        for tile, config in choice.usable_tiles(stage, dialect, vectors).items():
+        tiles = choice.usable_tiles(stage, dialect, vectors)
+        if stage.tma and dialect in stage.tma.boxes_past_edges:
+            tiles = choice.filled_tiles(tiles, problem)
+        for tile, config in tiles.items():
             for blocks in work.candidate_blocks(config, problem, SMS):
                 assert least <= choice.predict_ns(stage, dialect, choice.Candidate(tile, blocks), problem, SMS, gpu)
 
@@ -250,8 +254,35 @@ def test_a_gpu_without_a_table_has_the_first_ones_costs_scaled_by_what_its_drive
 
 def test_costs_are_those_of_the_compute_type_and_of_a_gpu_on_which_they_were_fitted():
     h200, h100 = (costs.find_device(name) for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3"))
-    for dialect, has_own_costs in (("cuda", True), ("gluon", False)):
+    for dialect in ("cuda", "triton", "gluon"):
         tf32, bf16 = (h100.family("s19_any_shape", dialect, math) for math in ("tf32", "bf16"))
-        assert (tf32 != bf16) == has_own_costs
+        assert tf32 != bf16
     fitted = h100.rungs["s19_any_shape"]["cuda"]
     assert fitted.fitted and h200.rungs["s19_any_shape"]["cuda"] == replace(fitted, fitted=False)
+
+
+@pytest.mark.parametrize(
+    ("m", "more", "layout"),
+    [
+        (8, {}, "kn"),
+        (2048, {}, "nk"),  # many rows: wgmma gains more than the copy costs
+        (8, {"batch_invariant": True}, "nk"),  # of the tiles for few rows the bits are others
+        (8, {"variant": "tile128"}, "nk"),
+    ],
+)
+def test_triton_copies_a_tf32_b_by_rows_unless_mma_sync_is_faster(m, more, layout):
+    a, b = torch.empty(m, 4096), torch.empty(4096, 4096)
+    plan = validate(a, b, stage="s19", dialect="triton", math="tf32", **more)
+    plan = choose(plan, a, b, None, Extras())
+    assert plan.problem.b_layout == plan.implementation.b_layout == layout
+    assert plan.implementation.config.uses_mma_sync == (layout == "kn") == (plan.copy_b == "")
+    odd = torch.empty(4096, 4095)  # whose rows the TMA unit cannot read: a copy it is in any case
+    assert choose(validate(a, odd, stage="s19", dialect="triton", math="tf32"), a, odd, None, Extras()).copy_b
+
+
+def test_boxes_are_not_mostly_outside_of_a_matrix():
+    tiles = S19.tiles["triton"]
+    found = choice.filled_tiles(tiles, Problem(8, 4096, 4096, "bf16"))
+    assert "swapped64x16_deep" in found and "tile16x128" in found and "tile64_deep" not in found
+    assert choice.filled_tiles(tiles, Problem(4096, 4096, 64, "bf16")) == dict(tiles)
+    assert choice.filled_tiles(tiles, Problem(3, 5, 7, "bf16")) == dict(tiles)  # none is half full

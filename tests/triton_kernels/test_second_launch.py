@@ -115,10 +115,16 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
         recorder.launches.clear()
         turned = "left" in prepared._names and plan.implementation.transpose_c
         a, b, c = matrices
-        operands = (*((b, a) if turned else (a, b)), c, *room)[: len(prepared._names)]
+        left, right = (b, a) if turned else (a, b)
+        count = 1 + prepared.describes_right_twice
+        operands = (left, *(right,) * count, c, *room)[: len(prepared._names)]
         if not prepared._describe:
             operands = tuple(named[name] for name in prepared._names)
-        described = operands if prepared._describe is None else (*prepared._describe(*operands[:3]), *operands[3:])
+        described = (
+            operands
+            if prepared._describe is None
+            else (*prepared._describe(*operands[: 2 + count]), *operands[2 + count :])
+        )
         more = prepared._of_extras(extras) if prepared._scaled else ()
         args = (*described, *prepared._sizes, *more)
         compiled = without_gpu.compiled(prepared._kernel, *args, grid=prepared._grid, **prepared._options)

@@ -14,6 +14,7 @@ SWIZZLE = 128  # bytes of a row in TMA's widest swizzle
 PIECES: gl.constexpr = gl.constexpr(2)  # of C in shared memory, of a partition: one is written, one is stored
 WGMMA_K_BYTES = 32  # of k in one instruction, of whatever type
 _BY_ROWS: gl.constexpr = gl.constexpr("mk")  # Triton 3.6 takes no plain string for a parameter that is left out
+_NO_BYTES: gl.constexpr = gl.constexpr(0)
 
 
 def swizzled(dtype: torch.dtype, columns: int = SWIZZLE) -> gl.NVMMASharedLayout:
@@ -30,13 +31,19 @@ def sums_layout(warps, columns, dtype):
 # Have slice k .. k + BLOCK_K of A's rows from `row` on, and of B's columns from `col` on, copied where `wanted`.
 @gluon.jit
 def load_slice(
-    a_desc, b_desc, row, col, k, wanted, a_smem, b_smem, full, B_LAYOUT: gl.constexpr, A_LAYOUT: gl.constexpr = _BY_ROWS
-):
-    mbarrier.expect(full, a_desc.block_type.nbytes + b_desc.block_type.nbytes, pred=wanted)
+    a_desc, b_desc, row, col, k, wanted, a_smem, b_smem, full, B_LAYOUT: gl.constexpr,
+    A_LAYOUT: gl.constexpr = _BY_ROWS, MORE_BYTES: gl.constexpr = _NO_BYTES,
+):  # fmt: skip
+    mbarrier.expect(full, a_desc.block_type.nbytes + b_desc.block_type.nbytes + MORE_BYTES, pred=wanted)
     if A_LAYOUT == "mk":
         tma_load(a_desc, [row, k], full, a_smem, pred=wanted)
     else:
         tma_load(a_desc, [k, row], full, a_smem, pred=wanted)
+    load_columns(b_desc, col, k, wanted, b_smem, full, B_LAYOUT)
+
+
+@gluon.jit
+def load_columns(b_desc, col, k, wanted, b_smem, full, B_LAYOUT: gl.constexpr):
     if B_LAYOUT == "kn":
         tma_load(b_desc, [k, col], full, b_smem, pred=wanted)
     else:
@@ -103,7 +110,8 @@ def store_part(
     else:
         IN_TURN: gl.constexpr = min(PIECES, PARTS)
         piece = pieces.index(first + i % IN_TURN)
-        tma.store_wait(IN_TURN - 1)  # what was stored from here has been read
+        # What was stored from here has been read; of an odd number, the last piece of a tile was stored from the first.
+        tma.store_wait(0 if i == 0 and PARTS % IN_TURN else IN_TURN - 1)
         if TRANSPOSE_C:
             piece.store(x.to(c.dtype).permute((1, 0)))
         else:

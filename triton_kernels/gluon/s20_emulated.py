@@ -47,10 +47,10 @@ def _produce(
     tiles_m = gl.cdiv(M, BLOCK_M)
     tiles_n = gl.cdiv(N, BLOCK_N)
     slices = gl.cdiv(K, BLOCK_K)
-    rounds, pieces, begin, end = schedule(tiles_m * tiles_n, shared, slices)
+    rounds, pieces, begin, end = schedule(tiles_m * tiles_n, shared, slices, 2, True)
     loaded = 0  # slices so far
     for piece in range(pieces):
-        tile, first, count = part_of(piece, tiles_m * tiles_n - shared, slices, rounds, begin, end)
+        tile, first, count = part_of(piece, tiles_m * tiles_n - shared, slices, rounds, begin, end, True)
         tile_m, tile_n = tile_place(tile, tiles_m, tiles_n, GROUP_M)
         row = tile_m * BLOCK_M
         col = tile_n * BLOCK_N
@@ -160,12 +160,12 @@ def _consume(
     tiles_m = gl.cdiv(M, BLOCK_M)
     tiles_n = gl.cdiv(N, BLOCK_N)
     slices = gl.cdiv(K, BLOCK_K)
-    rounds, pieces, begin, end = schedule(tiles_m * tiles_n, shared, slices)
+    rounds, pieces, begin, end = schedule(tiles_m * tiles_n, shared, slices, 2, True)
     program = gl.program_id(0)
     place = gl.arange(0, SUMS, gl.BlockedLayout([4], [32], [4], [0]))
     used = 0  # slices so far
     for piece in range(pieces):
-        tile, begins, steps = part_of(piece, tiles_m * tiles_n - shared, slices, rounds, begin, end)
+        tile, begins, steps = part_of(piece, tiles_m * tiles_n - shared, slices, rounds, begin, end, True)
         gl.assume(steps > 0)  # a loop that may be skipped has ptxas wait after every wgmma
         tile_m, tile_n = tile_place(tile, tiles_m, tiles_n, GROUP_M)
         acc = gl.zeros((WGMMA_M, BLOCK_N), gl.float32, layout)
