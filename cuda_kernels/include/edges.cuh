@@ -80,7 +80,7 @@ clear_outside(TensorSlice<BLOCK_M, BLOCK_N>* slices, int count, int left_rows, i
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
         clear_rows<BLOCK_M, THREADS>(slices[i].left, left_rows);
-        clear_rows<BLOCK_N, THREADS>(slices[i].right, right_rows);
+        clear_rows<TensorSlice<BLOCK_M, BLOCK_N>::PANELS, THREADS>(slices[i].right, right_rows);
     }
     fence_proxy_async();
     bar_sync(barrier, THREADS);
