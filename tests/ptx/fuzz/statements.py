@@ -36,10 +36,12 @@ PRELUDE = """
 #include <cuda_fp16.h>
 typedef __half f16;
 #define WHERE __device__ inline
+WHERE f16 product_of(f16 a, f16 b) { return __hmul_rn(a, b); }  // its name forbids to join it with a sum
 #else
 #include <cmath>
 typedef _Float16 f16;
 #define WHERE static inline
+WHERE f16 product_of(f16 a, f16 b) { return a * b; }
 #endif
 typedef unsigned char u8; typedef unsigned short u16; typedef unsigned u32; typedef unsigned long long u64;
 typedef signed char s8; typedef short s16; typedef int s32; typedef long long s64;
@@ -108,7 +110,7 @@ class Writer:
             return f"({name}{'' if name == '-' else suffix}({self.expression(kind, depth)}))"
         a, b = self.expression(kind, depth), self.expression(kind, depth)
         sign = "/" if form == "divide" and kind != "f16" else "*" if form == "product" else chance.choice("+-")
-        return f"({a} {sign} {b})"
+        return f"product_of({a}, {b})" if kind == "f16" and sign == "*" else f"({a} {sign} {b})"
 
 
 def inputs(seed: int) -> dict[str, np.ndarray]:

@@ -67,7 +67,7 @@ def rows(monkeypatch, fake_gpu):
 
         return call, None
 
-    monkeypatch.setattr(gemm_ref, "make_inputs", lambda problem, kind, device: inputs(problem, kind))
+    monkeypatch.setattr(gemm_ref, "make_inputs", lambda problem, kind, device, b: inputs(problem, kind, b=b))
     monkeypatch.setattr(measure, "load", load)
     monkeypatch.setattr(timers, "elapsed_us", elapsed_us)
     monkeypatch.setattr(energy, "Telemetry", FakeTelemetry)
