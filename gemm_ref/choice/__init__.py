@@ -25,7 +25,7 @@ COPIED = "_copied"  # suffix of a tile's twin whose B is first copied to rows of
 # Nanoseconds of a multiprocessor per element of a c that is added to a tile of C^T, beyond those for a tile of C, which
 # reads two neighbours at once. Measured on an H200 in CUDA, in bf16: 0.28 at 4096 cubed, 0.275 at 8192 cubed.
 TRANSPOSED_C_NS = 0.28
-MIN_SIDE = 16  # of the tiles whose boxes may be outside of a matrix
+MIN_SIDE = 16  # a side of a tile that `filled_tiles` takes however small C is
 # Nanoseconds to read A in phases, beyond what `Work` counts. A copy takes as long beyond its bytes, unless B is copied
 # in the same launch. With it the faster way is chosen on an H100 at 60 of 65 problems in bf16, fp16 and tf32, and 0.5%
 # of the time is lost (geometric mean).
@@ -53,12 +53,12 @@ def predict_all(
 ) -> dict[Candidate, float]:  # fmt: skip
     """Predicted nanoseconds of every candidate; the arguments are those of `choose`."""
     device, tiles = find_device(gpu), usable_tiles(stage, dialect, vectors)
-    if stage.tma and dialect in stage.tma.boxes_past_edges and not tile:
-        tiles = filled_tiles(tiles, problem)
     if tile:
         tiles = {tile: tiles[tile]} if tile in tiles else {x: c for x, c in tiles.items() if _base(x) == _base(tile)}
     elif batch_invariant:
         tiles = {name: config for name, config in tiles.items() if not config.splits_tile and not config.uses_mma_sync}
+    if stage.tma and dialect in stage.tma.boxes_past_edges and not tile:
+        tiles = filled_tiles(tiles, problem)
     predicted = {}
     for name, config in tiles.items():
         transposed = adds_c and config.is_transposed(problem.math, problem.b_layout)
@@ -116,10 +116,10 @@ def usable_tiles(stage: Rung, dialect: str, vectors: bool) -> dict[str, Config]:
 
 
 def filled_tiles(tiles: Mapping[str, Config], problem: Problem) -> dict[str, Config]:
-    """The tiles of which at least half is inside of C along either side; all tiles if there are none.
+    """The tiles of which at least half is inside of C along each side; all tiles if there are none.
 
-    A row of a box outside of its matrix takes the TMA unit longer than one that it reads. A side of MIN_SIDE is no
-    tile's half, since wgmma multiplies at least 64 of the other side.
+    A row of a box outside of its matrix takes the TMA unit longer than one that it reads. Sides of up to MIN_SIDE pass
+    for any C, since no tile is smaller.
     """
     filled = {}
     for name, config in tiles.items():

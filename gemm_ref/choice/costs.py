@@ -170,7 +170,7 @@ class Facts:
 
 @functools.cache
 def read_facts(name: str) -> Facts | None:
-    """What the driver states of a GPU that is here, or else gpus.toml; None if there is no such GPU in either.
+    """What the driver states of a GPU that is here, or else gpus.toml; None where neither has all of it.
 
     gpus.toml has what device memory reached, which is set in relation to what the first GPU's memory reached.
     """
@@ -181,7 +181,9 @@ def read_facts(name: str) -> Facts | None:
 
     for index in range(torch.cuda.device_count()):
         if torch.cuda.get_device_name(index) == name:
-            sms, sm_khz, memory_khz, bus_bits, l2_bytes = device_attributes(index, *_ATTRIBUTES)
+            sms, sm_khz, memory_khz, bus_bits, l2_bytes = stated = device_attributes(index, *_ATTRIBUTES)
+            if not all(stated):  # 0 is what a driver states of a clock or a memory that it does not know
+                break
             lanes = FEW_FP32_LANES.get(torch.cuda.get_device_capability(index), FP32_LANES)
             return Facts(2 * memory_khz * bus_bits / 8e6, sm_khz / 1e3, l2_bytes, sms, lanes)  # two bits per clock
     by_name = {card["name"]: card for card in cards().values()}

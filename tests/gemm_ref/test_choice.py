@@ -250,6 +250,8 @@ def test_a_gpu_without_a_table_has_the_first_ones_costs_scaled_by_what_its_drive
         for tile, of in here.tiles.items():
             assert astuple(of) == pytest.approx([slower * cost for cost in astuple(there.tiles[tile])])
         assert here.cache.bytes_per_ns == there.cache.bytes_per_ns / 4 and here.splitting == there.splitting
+    monkeypatch.setattr(driver, "device_attributes", lambda index, *which: (66, 990_000, 0, 4096, 2**25))
+    assert costs.read_facts.__wrapped__(name) is None  # a driver that does not know its memory's clock
 
 
 def test_costs_are_those_of_the_compute_type_and_of_a_gpu_on_which_they_were_fitted():
