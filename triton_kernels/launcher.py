@@ -47,9 +47,9 @@ def prepare(
     The constants are those of the config that the kernel has parameters for, `B_LAYOUT`, those of an epilogue, and
     `more`; what it leaves to the compiler it does not name. After K come `scale_a` and `scale_b` where it has
     parameters for them: tensors of one element, or None for 1; and what an epilogue is given (`_of_epilogue`).
-    names: of the matrices, where it takes more than these. describe: from the first three to the tensor descriptors
-    that the kernel takes in their place. sizes: what it takes for M, N, K, where it is not those. other_warps: those of
-    its partitions beside the first.
+    names: of the matrices, where it takes more than these. describe: from the operands and C to the tensor
+    descriptors that the kernel takes in their place. sizes: what it takes for M, N, K, where it is not those.
+    other_warps: those of its partitions beside the first.
     """
     problem, implementation, shape = plan.problem, plan.implementation, plan.launch
     if num_warps is not None:
@@ -124,7 +124,7 @@ def prepare_shared(
     """As `prepare`, for `kernel(left, right, c, partials, flags, M, N, K, shared, constants)`, which adds up shares.
 
     left, right: B^T and A^T where its tiles are of C^T, and M and N are those of what it multiplies; so describe takes
-    (left, right, c).
+    (left, right, c). A kernel with `narrow_desc` and its `describe` take right twice.
     """
     sizes = *_sides(plan, plan.problem.m, plan.problem.n), plan.problem.k, plan.launch.shared_tiles
     names = "left", *("right",) * (1 + _has_narrow(kernel)), "C", "partials", "flags"

@@ -5,12 +5,14 @@ Changed from s18: the tile is one of a family, and the number of programs is cho
     its whole tiles a program multiplies its share of the others, and leaves the sums in memory; the program that has
     the tile's first slice adds them to its own. Threads store a C whose rows TMA cannot. A kernel has no code for what
     its programs do not do: several tiles, or shares.
-Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, the order of tiles, what is dealt to the programs, the order in
-    which shares are added. Left to the compiler: as in s18, and who holds which sums of a share. Not here: clusters.
+Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, the order of tiles, what is dealt to the programs. Left to the
+    compiler: as in s18, and who holds which sums of a share. Not here: clusters, and the order in which shares are
+    added: those that are loaded together are added to each other first.
     Sides are powers of 2 in Triton, so a tile of 192 columns is two products of 128 and 64, and A is read for each.
 Cost: as s18's; of each tile that is shared, each share but the first is written and read once, 4 * BLOCK_M * BLOCK_N
-    bytes. Shares are added in the order of K: the same bits in every run of one grid.
-Requires: as s18. In tf32 tiles of fewer than 64 rows, which mma.sync multiplies, read a B by rows without a copy.
+    bytes. The order in which shares are added is fixed: the same bits in every run of one grid.
+Requires: as s18. In tf32 the tiles that mma.sync multiplies, of fewer than 64 rows or of two warps, read a B by rows
+    without a copy.
 """
 
 import torch

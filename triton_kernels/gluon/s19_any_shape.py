@@ -5,11 +5,12 @@ Changed from s18: the tile is one of a family, and the number of programs is cho
     consumer leaves its sums of a share of a tile in memory; the program that has the tile's first slice adds them to
     its own. Threads store a C whose rows TMA cannot.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, the order of tiles, 64 rows of a tile per consumer, what is dealt to
-    the programs, the order in which shares are added. Left to the compiler: barriers within a partition, and how many
-    loads of a share are on their way. Not here: clusters. Sides are powers of 2 in Gluon, so a tile of 192 columns is
-    two products of 128 and 64, and A is read for each.
+    the programs. Left to the compiler: barriers within a partition, and how many loads of a share are on their way.
+    Not here: clusters, and the order in which shares are added: those that are loaded together are added to each other
+    first. Sides are powers of 2 in Gluon, so a tile of 192 columns is two products of 128 and 64, and A is read for
+    each.
 Cost: as s18's; of each tile that is shared, each share but the first is written and read once, 4 * BLOCK_M * BLOCK_N
-    bytes. Shares are added in the order of K: the same bits in every run of one grid.
+    bytes. The order in which shares are added is fixed: the same bits in every run of one grid.
 Requires: as s18, with B either way round in 16-bit types and tf32.
 """
 
