@@ -36,7 +36,11 @@ class Machine:
 
 def show_course(out: Console) -> None:
     """Prints a row per exercise, with the state of the learner's files."""
-    table = Table(title="python -m experiments learn 1 starts the first", title_justify="left", title_style="bold")
+    table = Table(
+        title="python -m experiments learn NUMBER starts an exercise, and grades it",
+        title_justify="left",
+        title_style="bold",
+    )
     for column in ("", "exercise", *course.SUFFIXES):
         table.add_column(column)
     for each in course.ids():
@@ -87,8 +91,12 @@ def grade_file(
             grade = grading.grade(exercise, path, machine.gpu, machine.on_gpu, machine.trust)
         show_grade(grade, path, out)
         passed = grade.passed
+        later = [each for each in course.ids()[exercise.number :] if exercise.dialect in course.dialects_of(each)]
         if not passed:
-            _say(out, (f"learn {exercise.number} --hint shows the task again, with a hint", "dim"))
+            again = course.command_of(exercise.id, exercise.dialect)
+            _say(out, (f"{again} --hint shows the task again, with a hint", "dim"))
+        elif later:
+            _say(out, (f"{course.command_of(later[0], exercise.dialect)} is the next", "dim"))
     return passed
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cuda_kernels.source
+from experiments.check.cuda.launch import without_ones
 from experiments.records.request import UsageError
 from gemm_ref import DIALECTS, MATHS, Problem, get_stage
 from gemm_ref.registry import Implementation
@@ -101,6 +102,12 @@ def dialects_of(exercise_id: str) -> list[str]:
     return [dialect for dialect in SUFFIXES if dialect in _about(exercise_id)]
 
 
+def command_of(exercise_id: str, dialect: str) -> str:
+    """Returns the command that selects an exercise, such as `learn 12 --dialect triton`."""
+    is_default = dialect == dialects_of(exercise_id)[0]
+    return f"learn {int(exercise_id[:2])}" + ("" if is_default else f" --dialect {dialect}")
+
+
 def find(name: str | int, dialect: str = "") -> Exercise:
     """Returns the exercise of a number or a name, such as 2 or `02_coalescing`. Raises UsageError for others.
 
@@ -110,15 +117,12 @@ def find(name: str | int, dialect: str = "") -> Exercise:
     found = next((each for each in ids() if text == each or text.isdigit() and int(text) == int(each[:2])), None)
     if found is None:
         close = difflib.get_close_matches(text, ids(), n=1, cutoff=0.3)
-        raise UsageError(f"there is no exercise {text}: " + (f"did you mean {close[0]}?" if close else _range()))
+        meant = f"did you mean {close[0]}?" if close else f"they are 1 to {len(ids())}"
+        raise UsageError(f"there is no exercise {text}: {meant}")
     dialect = dialect or dialects_of(found)[0]
     if dialect not in dialects_of(found):
         raise UsageError(f"{found} has no {dialect} form: pass --dialect {' or '.join(dialects_of(found))}")
     return _load(found, dialect)
-
-
-def _range() -> str:
-    return f"they are {int(ids()[0][:2])} to {int(ids()[-1][:2])}"
 
 
 @functools.cache
@@ -133,9 +137,7 @@ def _load(exercise_id: str, dialect: str) -> Exercise:
     goals = about["goals"] | own.get("goals", {})
     math = own.get("math", "fp32")
     launch = own.get("launch", "")
-    header = f"Exercise {exercise_id}: `python -m experiments learn {int(exercise_id[:2])}"
-    header += "`" if dialect == "cuda" else f" --dialect {dialect}`"
-    header += " grades this file."
+    header = f"Exercise {exercise_id}: `python -m experiments {command_of(exercise_id, dialect)}` grades this file."
     solution = learner_form(own["solution"], dialect, math, header, launch)
     start = learner_form(own["start"], dialect, math, header, launch) if "start" in own else solution
     for edit in own.get("edits", ()):
@@ -197,7 +199,7 @@ def _cuda_launch(implementation: Implementation, launcher: re.Match[str]) -> str
     grid = _grid(implementation)
     used = [line for line, _, name in values if re.search(rf"\b{name}\b", kernel + " ".join(grid))]
     shape = implementation.config.launch(*_sides(_PROBLEMS[0]), 1)
-    block = ", ".join(map(str, _without_ones(shape.block)))
+    block = ", ".join(without_ones([str(size) for size in shape.block]))
     dynamic = f", {shape.shared_bytes}" if shape.shared_bytes else ""
     raised = (
         f"    cudaFuncSetAttribute({kernel}, cudaFuncAttributeMaxDynamicSharedMemorySize, {shape.shared_bytes});\n"
@@ -254,9 +256,3 @@ def _grid(implementation: Implementation) -> list[str]:
 
 def _sides(problem: Problem) -> tuple[int, int, int]:
     return problem.m, problem.n, problem.k
-
-
-def _without_ones(block: tuple[int, ...]) -> tuple[int, ...]:
-    while len(block) > 1 and block[-1] == 1:
-        block = block[:-1]
-    return block

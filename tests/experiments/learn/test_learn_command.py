@@ -26,10 +26,14 @@ def test_a_file_is_made_graded_listed_and_never_overwritten(invoke, folder):
     path = folder / "learn" / "01_guard.cu"
     assert first.exit_code == 1 and "0 of 2 goals" in first.said and path.read_text() == course.find(1).start
     assert "Change the kernel so that" in first.said and "learn 1 --hint shows the task" in first.said
+    assert "learn 1 --dialect triton --hint shows the task" in invoke("learn", "1", "--dialect", "triton").said
     assert "acc += A[(size_t)row * K + k]" in first.said and "0 of 2 goals" in (folder / "page.html").read_text()
     path.write_text(course.find(1).solution)
     assert "edited, not graded yet" in invoke("learn").said
-    assert invoke("learn", "01_guard").exit_code == 0 and path.read_text() == course.find(1).solution
+    passed = invoke("learn", "01_guard")
+    assert (
+        passed.exit_code == 0 and "learn 2 is the next" in passed.said and path.read_text() == course.find(1).solution
+    )
     assert "passed" in invoke("learn").said
     assert "yours is learn/01_guard.cu.old1" in invoke("learn", "1", "--reset").said
     assert path.read_text() == course.find(1).start and "0 of 2 goals" in invoke("learn").said
