@@ -80,6 +80,11 @@ _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # the colum
 _X32 = 0x40000000  # the bit of x86-64's other numbers for the same calls
 
 
+def is_private(folder: Path) -> bool:
+    """Whether a folder is, or has in it, the user's home or everybody's temporary folder, which no project is."""
+    return any(each.resolve().is_relative_to(folder) for each in (Path.home(), Path("/tmp")))
+
+
 def enter_namespaces() -> bool:
     """Puts the process's next children into namespaces of their own; returns whether the kernel allows it.
 

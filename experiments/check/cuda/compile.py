@@ -143,7 +143,7 @@ class Unit:
         """In this context compilers read the project, the folders of -I and what else the flags name, and no more."""
         files = [self.path, *([self.linked.resolve()] if self.linked else [])]
         named = (Path(re.sub(r"^-[IL]", "", flag)) for flag in self.flags)
-        readable = [*itertools.chain.from_iterable(map(headers.project_tops, files)), *files, *named]
+        readable = [*itertools.chain.from_iterable(map(headers.readable_folders, files)), *files, *named]
         return confined_compilers(self.path.name, self.folder, [each for each in readable if each.is_absolute()])
 
     def repair(self, message: str) -> bool:

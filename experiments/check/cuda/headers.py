@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from experiments.check.cage.confine import is_private
 from experiments.check.cuda.syntax import without_comments
 from experiments.check.subject import read_source
 from experiments.records.request import UsageError
@@ -70,15 +71,19 @@ def project_folder(path: Path, name: str) -> Path | None:
 
 
 def is_own(path: Path, other: Path) -> bool:
-    """Whether a file, wherever links lead, is in the project of the one at `path`, or beside its folder."""
-    return any(other.resolve().is_relative_to(top) for top in project_tops(path))
+    """Whether a file, wherever links lead, is in the project of the one at `path`, or beside its folder.
+
+    Of a private folder, it may be one that lies in the folder itself and is not hidden.
+    """
+    other = other.resolve()
+    is_beside = other.parent == path.resolve().parent and not other.name.startswith(".")
+    return is_beside or any(other.is_relative_to(folder) for folder in readable_folders(path))
 
 
-def project_tops(path: Path) -> list[Path]:
-    """Returns the folders with the project of the file at `path`, and what lies beside its folder: never a home."""
+def readable_folders(path: Path) -> list[Path]:
+    """Returns the folders of the project of the file at `path`, and the one above its own, without private ones."""
     folders = project(path)
-    tops = [top for top in (folders[-1], folders[0].parent) if top not in (Path(top.anchor), Path.home())]
-    return [*tops, folders[0]]
+    return [each for each in (*folders, folders[0].parent) if not is_private(each)]
 
 
 @functools.lru_cache(maxsize=16)

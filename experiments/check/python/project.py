@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
+from experiments.check.cage.confine import is_private
 from experiments.check.subject import read_source
 
 _ROOTS = (".git", "pyproject.toml", "setup.py")  # of what a project's files import each other from
@@ -25,14 +26,14 @@ Execute = Callable[[Path, types.ModuleType], None]
 
 
 def readable(path: Path) -> list[Path]:
-    """Returns the folder that holds all that a file may import of its project: never a user's whole home."""
+    """Returns the folder with all that a file may import of its project, or its neighbours in a private folder."""
     folder = path.resolve().parent
     above = [folder, *folder.parents][:_MOST_FOLDERS]
     inside = len(list(itertools.takewhile(lambda each: (each / "__init__.py").exists(), above)))
     levels = max((len(dots) for dots in _RELATIVE.findall(read_source(path))), default=0)
     roots = [count for count, each in enumerate(above) if any((each / name).exists() for name in _ROOTS)]
-    tops = [each for each in above[: max(inside, levels, *roots[:1]) + 1] if each not in (Path.home(), Path("/"))]
-    return tops[-1:] or [folder]
+    tops = [each for each in above[: max(inside, levels, *roots[:1]) + 1] if not is_private(each)]
+    return tops[-1:] or [path.resolve(), *folder.glob("*.py")]
 
 
 class Project(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -246,6 +246,31 @@ def test_compilers_read_no_other_files(confined, run_text, tmp_path, name):
     assert run_text(f'#include "secret.h"\n{MULTIPLY}', include=(str(secret.parent),), files={"../secret.h": ""}).sound
 
 
+@pytest.mark.parametrize("folder", [".", "own"])
+def test_no_home_is_read(confined, tmp_path, monkeypatch, folder):
+    """Neither for a file that lies in the home itself, nor for one that imports from far above."""
+    home = tmp_path / "home"
+    path, key = home / folder / "kernel.py", home / ".ssh" / "key"
+    for each in (path, key):
+        each.parent.mkdir(parents=True, exist_ok=True)
+    key.write_text("hidden words of another file\n")
+    monkeypatch.setenv("HOME", str(home))
+    path.with_name("beside.py").write_text("import triton\n")
+    path.write_text(f"import beside\n{SOUND}")
+    assert check_file(path, ("33x35x39",)).sound
+    path.write_text(f"if False:\n    from ... import nothing\nopen({str(key)!r}).read()\n")
+    with pytest.raises(UsageError, match="PermissionError"):
+        check_file(path)
+    path = path.with_suffix(".cu")
+    path.with_name("same.h").write_text("#pragma once\n")
+    path.write_text(f'#include "same.h"\n{MULTIPLY}')
+    assert check_file(path, ("19x21x5",)).sound
+    path.write_text(f'#include "{os.path.relpath(key, path.parent)}"\n{MULTIPLY}')
+    with pytest.raises(UsageError, match="key: Permission denied") as refused:
+        check_file(path)
+    assert "hidden" not in str(refused.value)
+
+
 def test_compilers_are_limited(confined, run_text, monkeypatch, tmp_path):
     """In what they print of a header that includes itself twice, in time, and in what they write."""
     with pytest.raises(UsageError, match="(?s)nested depth.*lines more"):
