@@ -28,6 +28,7 @@ _MAX_NUMBERS = 1 << 15
 
 _OF_16_BITS = re.compile(r"(add|mul)\.(b?f16(?:x2)?)")  # without a rounding, which forbids to join them
 _REGISTER = re.compile(r"%\w+")
+_END_OF_BLOCK = {"bra", "brx", "ret", "exit"}  # of a basic block, also where a guard lets the thread go on
 
 
 def contract(entry: Entry) -> list[Instruction]:
@@ -43,7 +44,7 @@ def contract(entry: Entry) -> list[Instruction]:
     starts, result = set(entry.labels.values()), list(entry.instructions)
     for place, each in enumerate(entry.instructions):
         kind = _OF_16_BITS.fullmatch(each.name) if not each.guard else None
-        if place in starts:
+        if place in starts or entry.instructions[place - 1].parts[0] in _END_OF_BLOCK:
             products = {}
         if kind and kind[1] == "add":
             for one, other in (each.operands[1:], each.operands[:0:-1]):
