@@ -17,7 +17,7 @@ import pandas as pd
 import gemm_ref
 from experiments.grouping import group_pairs
 from experiments.publish.numbers import format_means, format_number, format_percent, format_size
-from experiments.publish.reach import OLDER, Answered, Mode, Reach, ShapeClass, title_of, words_of
+from experiments.publish.reach import OTHER_COMMIT, Answered, Mode, Reach, ShapeClass, title_of, words_of
 from experiments.publish.table import Table
 from experiments.publish.templates import make_templates
 from experiments.publish.wording import NOT_MEASURED, join_words
@@ -130,10 +130,10 @@ class Answer:
         return group_pairs((each.take, math) for math, each in self.classes[name].items() if each.take)
 
     @property
-    def older(self) -> dict[str, list[str]]:
-        """Commit of rows that are older than those at one size -> the compute types."""
+    def other_commits(self) -> dict[str, list[str]]:
+        """Commit of rows that is not that of the tables at one size -> the compute types."""
         every = (each for of in self.classes.values() for each in of.values())
-        found = group_pairs((commit, each.math) for each in every for commit in each.problems.older)
+        found = group_pairs((commit, each.math) for each in every for commit in each.problems.other_commits)
         return {commit: list(dict.fromkeys(maths)) for commit, maths in found.items()}
 
     @property
@@ -204,7 +204,7 @@ class Answer:
         settings = make_templates(_FOLDER)
         settings.filters["listed"] = lambda words: join_words(words, *_JOINTS[language])
         text = settings.get_template(f"answer.{language}.j2").render(
-            answer=self, words=words_of(language), few=shape_classes.MAX_FEW_ROWS, mark=OLDER
+            answer=self, words=words_of(language), few=shape_classes.MAX_FEW_ROWS, mark=OTHER_COMMIT
         )
         return [" ".join(paragraph.split()) for paragraph in text.split("%%%") if paragraph.strip()]
 

@@ -26,7 +26,7 @@ _VERDICTS = {
     stats.SLOWER: ", {percent}% slower",
     stats.UNSURE: ", not told apart",
 }
-OLDER = "‡"  # the mark of a mean over rows that are older than those at one size
+OTHER_COMMIT = "‡"  # the mark of a mean over rows of another commit than that of the tables at one size
 
 Sizes = tuple[int, int, int]
 Rows = Mapping[Sizes, Any]  # one row per problem, as `itertuples` gives it
@@ -202,8 +202,8 @@ class ShapeClass(Answered):
 
     @property
     def mark(self) -> str:
-        """OLDER where rows are older than those at one size."""
-        return OLDER if self.problems.older else ""
+        """OTHER_COMMIT where rows are not of the commit of the tables at one size."""
+        return OTHER_COMMIT if self.problems.other_commits else ""
 
 
 def _mean(rows: Rows) -> float:

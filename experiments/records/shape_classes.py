@@ -69,7 +69,7 @@ class Problems:
     math: str
     name: str  # of CLASSES
     rows: pd.DataFrame
-    older: tuple[str, ...]  # commits of rows that were measured before those of the tables at one size
+    other_commits: tuple[str, ...]  # of rows, beside that of the tables at one size
 
 
 class ClassifiedProblems(NamedTuple):
@@ -109,8 +109,8 @@ def _classes(studied: Sequence[pd.DataFrame], math: str, runs: Mapping[str, dict
     for name in CLASSES:
         own = rows[rows["shape_class"] == name]
         if len(own):
-            older = tuple(each for each in frames.commits(own, runs) if each not in current)
-            yield Problems(math, name, own, older)
+            others = tuple(each for each in frames.commits(own, runs) if each not in current)
+            yield Problems(math, name, own, others)
 
 
 def _sizes(rows: pd.DataFrame) -> list[tuple[int, ...]]:

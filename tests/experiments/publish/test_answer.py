@@ -106,7 +106,7 @@ def test_rows_of_an_older_commit_are_marked_and_never_mixed(tmp_path, lines):
     save(tmp_path, {"cuda": scaled(2.0, 1.99, 2.01)}, "shapes", [(128, 4096, 4096)], environment=older)
     save(tmp_path, {"cuda": HAND})
     answer = Answer(tmp_path)
-    assert answer.older == {"f" * 10: ["fp32"]} and answer.classes[shape_classes.LAYERS]["fp32"].mark
+    assert answer.other_commits == {"f" * 10: ["fp32"]} and answer.classes[shape_classes.LAYERS]["fp32"].mark
     save(tmp_path, {"cuda": HAND}, "shapes", [(256, 4096, 4096)])
     (layers,) = Answer(tmp_path).classes[shape_classes.LAYERS].values()
     assert [*layers.best["cuda"].fastest] == [(256, 4096, 4096)] and not layers.mark
