@@ -63,7 +63,7 @@ class RangeReport:
 
     @property
     def widened(self) -> bool:
-        """Whether there was any."""
+        """Whether any row or column was computed in fp32 because parts do not hold it; it waits for the GPU."""
         return any(rows or columns for rows, columns in self.wide)
 
 

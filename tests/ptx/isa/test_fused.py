@@ -109,7 +109,7 @@ def test_a_register_that_was_not_written_is_named_with_its_line():
         ("mul.f16", "add.f16 %h3, %h1, %h2;", "", 0x0010),
         ("mul.rn.f16", "add.f16 %h3, %h2, %h1;", "", 0),
         ("mul.f16", "LABEL: add.f16 %h3, %h2, %h1;", "", 0),
-        ("mul.f16", "setp.ne.u16 %p0, 1, 1; @%p0 ret; add.f16 %h3, %h2, %h1;", "", 0),
+        ("mul.f16", ".reg .pred %p0; setp.ne.u16 %p0, 1, 1; @%p0 ret; add.f16 %h3, %h2, %h1;", "", 0),
         ("mul.f16", "mov.b16 %h0, 0; add.f16 %h3, %h2, %h1;", "", 0),
         ("mul.f16", "add.f16 %h3, %h2, %h1;", "st.global.b16 [%rd0+2], %h2;", 0),
     ],
@@ -117,8 +117,7 @@ def test_a_register_that_was_not_written_is_named_with_its_line():
 def test_a_product_that_is_used_once_is_added_without_being_rounded(multiply, add, more, want):
     """(1 + 2^-10)^2 - (1 + 2^-9) is 2^-20, and 0 where the square is rounded; ptxas for sm_90 does the same."""
     out = words([0xFFFF] * 2, 16)
-    body = f""".reg .b16 %h<4>; .reg .b64 %rd0; .reg .pred %p0;
-ld.param.u64 %rd0, [p0]; mov.b16 %h0, 0x3C01; mov.b16 %h1, 0xBC02;
+    body = f""".reg .b16 %h<4>; .reg .b64 %rd0; ld.param.u64 %rd0, [p0]; mov.b16 %h0, 0x3C01; mov.b16 %h1, 0xBC02;
 {multiply} %h2, %h0, %h0; {add} st.global.b16 [%rd0], %h3; {more}"""
     run_kernel(body, [out], block=(1, 1, 1))
     assert bits_of(out)[0] == want
