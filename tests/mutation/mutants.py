@@ -68,8 +68,8 @@ BLOCKS = 7  # that tiles are dealt to
 
 
 def try_out(trial: Trial) -> Outcome:
-    """Compile a mutant of a source and run it until something tells."""
-    said = ""
+    """Compile a mutant of a source and run it until something tells. What compiles at no size is no mutant."""
+    refusals: list[str] = []  # by size
     with _mutated(trial) as changed:
         if not changed:
             return Outcome(trial, UNCHANGED)
@@ -77,7 +77,10 @@ def try_out(trial: Trial) -> Outcome:
             by, text = _run(trial.implementation, problem, shifted)
             if by:
                 return Outcome(trial, REPORTED, by, text)
-            said = said or text
+            refusals.append(text)
+        said = next(filter(None, refusals), "")
+        if all(refusals):
+            return Outcome(trial, UNCHANGED, text=said)
         loaded = _loaded(trial.implementation)
     same = loaded == _loaded(trial.implementation)
     return Outcome(trial, UNCHANGED if same else SURVIVED, text=said)

@@ -55,8 +55,9 @@ class Trial:
 class Outcome:
     """What became of a mutant, and what told.
 
-    It is reported, unchanged (it compiles to the same PTX) or survived. What a compiler put in may also be redundant,
-    where the rest orders all that it orders, or unreached, in code that does not run (`tests.mutation.mutants.thin`).
+    It is reported, unchanged (it compiles to the same PTX, or not at all) or survived. What a compiler put in may also
+    be redundant, where the rest orders all that it orders, or unreached, in code that does not run
+    (`tests.mutation.mutants.thin`).
     """
 
     trial: Trial
@@ -81,7 +82,7 @@ def score(outcomes: Sequence[Outcome]) -> str:
         f"(of the equivalent {redundant} are Triton's, which order nothing that the rest of its PTX does not, and "
         f"{unreached} in code that does not run)"
     )
-    lines.append(f"({len(outcomes) - len(changed)} more compile to the kernel they are made from)")
+    lines.append(f"({len(outcomes) - len(changed)} more compile to the kernel they are made from, or not at all)")
     lines.append(
         "told by: " + ", ".join(f"{by} {n}" for by, n in Counter(o.by for o in outcomes if o.by).most_common())
     )
