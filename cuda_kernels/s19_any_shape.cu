@@ -5,7 +5,7 @@
 //               shared memory. One of two warpgroups runs some steps ahead at the end of a tile. One warp loads each
 //               operand, at an edge only what is inside (edges.cuh). Threads store a C whose rows the TMA unit cannot
 //               address; such an A is read in phases (phases.cuh).
-// Tile/threads: A block computes 64 or 128 by 64 to 256 of C, or by 16 to 256 of C^T (gemm_ref/tiles.py): 64 rows per
+// Tile/threads: A block computes 64 to 192 by 32 to 256 of C, or by 16 to 256 of C^T (gemm_ref/tiles.py): 64 rows per
 //               warpgroup, and one more loads. Cluster b of G computes tiles b, b + G, ... and then its share.
 // Cost:         It is as in s18; each share of a shared tile but one is written and read once more, 4 BLOCK_M BLOCK_N
 //               bytes through L2. Shares are added in the order of K, so every run with one grid returns the same bits.
