@@ -82,7 +82,7 @@ def grade_file(
     watch: at each save, until KeyboardInterrupt. busy: a context that shows that something takes long.
     """
     path, passed = files.prepare(exercise), False
-    if path.read_text(encoding="utf-8") == exercise.start:  # it is new to the learner
+    if path.read_bytes() == exercise.start.encode():  # it is new to the learner
         show_text(exercise, out)
     if watch:
         _say(out, (f"{path} is graded at each save, until Ctrl-C", "dim"))

@@ -18,7 +18,7 @@ def path_of(exercise: Exercise) -> Path:
 def prepare(exercise: Exercise) -> Path:
     """Writes the start file, unless there is a file already; returns its path."""
     path = path_of(exercise)
-    if not path.exists():
+    if not path.is_file():
         write_whole(path, exercise.start)
     return path
 
@@ -26,7 +26,7 @@ def prepare(exercise: Exercise) -> Path:
 def restart(exercise: Exercise) -> Path | None:
     """Writes the start file again; returns where the edited one went, if there was one."""
     path, old = path_of(exercise), None
-    if path.exists() and path.read_text(encoding="utf-8") != exercise.start:
+    if path.is_file() and path.read_bytes() != exercise.start.encode():
         taken = sum(1 for _ in FOLDER.glob(f"{path.name}.old*"))
         old = path.replace(path.with_name(f"{path.name}.old{taken + 1}"))
     write_whole(path, exercise.start)
@@ -36,8 +36,8 @@ def restart(exercise: Exercise) -> Path | None:
 def state(exercise: Exercise) -> str:
     """Returns how far a learner is, in words."""
     path = path_of(exercise)
-    if not path.exists():
+    if not path.is_file():
         return "not started"
     if last := grading.last_grade(exercise, path):
         return last.state
-    return "started" if path.read_text(encoding="utf-8") == exercise.start else "edited, not graded yet"
+    return "started" if path.read_bytes() == exercise.start.encode() else "edited, not graded yet"

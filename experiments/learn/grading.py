@@ -127,7 +127,7 @@ def grade(
     """Returns the grade of a file. Raises UsageError where there is none, or for a GPU that is not known.
 
     gpu: the one that the time is predicted for. on_gpu: a kernel that passes is timed on this machine's GPU as well,
-    with its host code in this process, where `trust` says so. seed: of the sizes, which are drawn anew without one.
+    in no cage, where `trust` says so. seed: of the sizes, which are drawn anew without one.
     """
     predict.read_gpu(gpu)
     problems = exercise.draw_problems(random.SystemRandom() if seed is None else random.Random(seed))
@@ -254,7 +254,7 @@ def _time(subject: Subject, report: Report) -> str:
     from experiments.check import ranking
 
     if not cage.policy.trusted:
-        return "not timed on this machine's GPU, where its host code runs in this process: pass --trust if you trust it"
+        return "not timed on this machine's GPU, where it would run in no cage: pass --trust if you trust it"
     progress.step("")  # the ranking has bars of its own
     ranking.rank(subject.on_whole_gpu, report, ())
     own = next((rank for rank in report.ranking if rank.is_subject), None)

@@ -36,7 +36,7 @@ def _works(forms: list[list[Exercise]]) -> dict[str, tuple[list[Markup], Grade |
     found = {}
     for form in (form for exercise in forms for form in exercise):
         path = files.path_of(form)
-        if path.exists():
+        if path.is_file():
             found[form.file_name] = colour_source(read_source(path), path.suffix), grading.last_grade(form, path)
     return found
 

@@ -39,6 +39,18 @@ def test_a_file_is_made_graded_listed_and_never_overwritten(invoke, folder):
     assert path.read_text() == course.find(1).start and "0 of 2 goals" in invoke("learn").said
 
 
+def test_a_file_that_is_not_utf8_and_a_folder_in_its_place(invoke):
+    path = files.prepare(course.find(1))
+    path.write_bytes(course.find(1).solution.encode() + b"// d\xe9j\xe0 vu\n")  # Latin-1
+    assert invoke("learn", "1").exit_code == 0 and "passed" in invoke("learn").said
+    assert "yours is" in invoke("learn", "1", "--reset").said
+    path.unlink()
+    path.mkdir()
+    assert "not started" in invoke("learn").said
+    refused = invoke("learn", "1")
+    assert refused.exit_code == 2 and "01_guard.cu cannot be written" in refused.said
+
+
 def test_hints_and_the_solution(invoke):
     exercise = course.find(2)
     shown = invoke("learn", "2", "--hint", "--hint").said
