@@ -66,14 +66,14 @@ def check(
 
 
 def _rank(subject: Subject, report: Report, problems: Sequence[Problem]) -> None:
-    """Ranks the kernel, unless its host code would run in this process and is not trusted."""
+    """Ranks the kernel if it is this project's own or trusted, since nothing that runs on a GPU is in a cage."""
     from experiments.check import ranking
 
     progress.step("")  # the ranking has bars of its own
     if isinstance(subject, RungKernel) or cage.policy.trusted:
         ranking.rank(subject, report, problems)
     else:
-        reason = "on a GPU its host code runs in this process, not in a cage: pass --trust if you trust it"
+        reason = "what runs on a GPU is not in a cage: pass --trust if you trust it"
         report.unchecked.append(message(Unchecked.PLACE, reason=reason))
 
 
