@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -11,6 +12,7 @@ from gemm_ref.config.cuda_cores import DotConfig, RegisterBankConfig, StreamKCon
 from gemm_ref.config.hopper import DotWgmmaConfig, EmulatedConfig, StreamKWgmmaConfig, TwoPartConfig
 
 Tile = TypeVar("Tile", bound=StreamKConfig)
+HopperTile = TypeVar("HopperTile", bound=StreamKWgmmaConfig)
 
 
 def _tile(
@@ -112,15 +114,16 @@ REGISTER_BANKS: Mapping[str, Mapping[str, StreamKConfig]] = MappingProxyType(
 )
 
 
-def _wgmma_tile(BLOCK_M: int, BLOCK_N: int, *, NUM_STAGES: int, **more: int) -> StreamKWgmmaConfig:
-    """A tile of s19, with slices of 128 bytes unless `more` has others."""
+def _hopper_tile(kind: type[HopperTile], BLOCK_M: int, BLOCK_N: int, *, NUM_STAGES: int, **more: int) -> HopperTile:
+    """A tile for wgmma, with slices of 128 bytes unless `more` has others."""
     values = {"BLOCK_K_BYTES": 128, "GROUP_M": 8, **more}
-    return StreamKWgmmaConfig(BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, NUM_STAGES=NUM_STAGES, **values)
+    return kind(BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, NUM_STAGES=NUM_STAGES, **values)
 
 
-def _emulated_tile(BLOCK_M: int, BLOCK_N: int, *, NUM_STAGES: int, **more: int) -> EmulatedConfig:
-    """A tile of s20, with NUM_STAGES slices of one part each."""
-    return EmulatedConfig(**vars(_wgmma_tile(BLOCK_M, BLOCK_N, NUM_STAGES=NUM_STAGES, **more)), PROMOTE=64)
+_wgmma_tile = functools.partial(_hopper_tile, StreamKWgmmaConfig)  # of s19 in CUDA
+_two_part_tile = functools.partial(_hopper_tile, TwoPartConfig)  # of s19 in Gluon
+_dot_tile = functools.partial(_hopper_tile, DotWgmmaConfig)  # of s19 in Triton
+_emulated_tile = functools.partial(_hopper_tile, EmulatedConfig, PROMOTE=64)  # of s20: NUM_STAGES slices of one part
 
 
 _WGMMA_TILES = MappingProxyType(
@@ -167,11 +170,6 @@ _WGMMA_TILES = MappingProxyType(
 )
 
 
-def _two_part_tile(BLOCK_M: int, BLOCK_N: int, *, NUM_STAGES: int, NARROW: int = 0, **more: int) -> TwoPartConfig:
-    """A tile of s19 in Gluon."""
-    return TwoPartConfig(**vars(_wgmma_tile(BLOCK_M, BLOCK_N, NUM_STAGES=NUM_STAGES, **more)), NARROW=NARROW)
-
-
 # Without clusters, which Triton and Gluon do not have here. `_deep`: slices of 256 bytes; `_two`: for two blocks per
 # multiprocessor, where there is another tile of the same size.
 _SWAPPED = {"TRANSPOSE_C": 1}
@@ -197,16 +195,6 @@ _GLUON_WGMMA_TILES = {
     "swapped64x32_deep": _two_part_tile(64, 32, NUM_STAGES=4, BLOCKS_PER_SM=2, BLOCK_K_BYTES=256, **_SWAPPED),
     "swapped64x16_deep": _two_part_tile(64, 16, NUM_STAGES=5, BLOCKS_PER_SM=2, BLOCK_K_BYTES=256, **_SWAPPED),
 }
-
-
-def _dot_tile(
-    BLOCK_M: int, BLOCK_N: int, *, NUM_STAGES: int, WARPS: int, NARROW: int = 0, **more: int
-) -> DotWgmmaConfig:
-    """A tile of s19 in Triton."""
-    tile = _two_part_tile(BLOCK_M, BLOCK_N, NUM_STAGES=NUM_STAGES, NARROW=NARROW, **more)
-    return DotWgmmaConfig(**vars(tile), WARPS=WARPS)
-
-
 # Those of fewer than 64 rows, and `tile64_sync`, whose two warps are less than wgmma takes, are multiplied by mma.sync.
 _TRITON_WGMMA_TILES = {
     "tile128x256": _dot_tile(128, 256, NUM_STAGES=4, WARPS=8),
