@@ -56,7 +56,7 @@ def problems(request: Request, sizes: Iterable[tuple[int, int, int]]) -> list[ge
     return [replace(problem, math=math, b_layout=LAYOUT[math]) for problem in found]
 
 
-def layouts(request: Request) -> tuple[str, ...]:
+def select_layouts(request: Request) -> tuple[str, ...]:
     """How B is stored in the math mode that is timed: on tensor cores both ways, unless --layout names one."""
     if not request.math or request.math == "fp32":
         return (LAYOUT["fp32"],)

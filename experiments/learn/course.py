@@ -19,6 +19,7 @@ import cuda_kernels.source
 from experiments.check.cuda.launch import without_ones
 from experiments.records.request import UsageError
 from gemm_ref import DIALECTS, MATHS, Problem, get_stage
+from gemm_ref.launch import cdiv
 from gemm_ref.registry import Implementation
 from gemm_ref.rung import DEFAULT_VARIANT
 
@@ -245,8 +246,8 @@ def _grid(implementation: Implementation) -> list[str]:
     """Returns the blocks along x and y as expressions of M and N. Raises ValueError where they are others."""
     config = implementation.config
     names = _BLOCKS[implementation.dialect]
-    counts = {tuple(-(-p.n // config.BLOCK_N) for p in _PROBLEMS): names[0]}
-    counts[tuple(-(-p.m // config.BLOCK_M) for p in _PROBLEMS)] = names[1]
+    counts = {tuple(cdiv(p.n, config.BLOCK_N) for p in _PROBLEMS): names[0]}
+    counts[tuple(cdiv(p.m, config.BLOCK_M) for p in _PROBLEMS)] = names[1]
     grids = [config.launch(*_sides(problem), 1).grid for problem in _PROBLEMS]
     try:
         return [counts[tuple(grid[axis] for grid in grids)] for axis in range(2)]

@@ -101,8 +101,7 @@ def wrong_at_large_size(subject: Subject) -> str:
 
     The block whose time is taken, the first, and another one run on integers, and on zeros as when the time is taken.
     """
-    problem = Problem(predict.SIZE, predict.SIZE, min(_SLICE, subject.max_depth))
-    problem = subject.nearest_problem(problem)
+    problem = subject.nearest_problem(Problem(predict.SIZE, predict.SIZE, min(_SLICE, subject.max_depth)))
     progress.step(f"compares two blocks at {problem}")
     a, b = operands(problem, "integers")
     c = torch.full((problem.m, problem.n), torch.nan, dtype=gemm_ref.MATHS[subject.math].out_dtype)

@@ -67,9 +67,9 @@ _open: list[Cage] = []
 class Cage:
     """A confined process that executes the functions of `call`, one after another.
 
-    what: runs in it, for messages. scratch: the folder that it may write to. readable: files and
-    folders that it may read, beside those of the system, of Python and of this project. has_data_limit: whether private
-    memory is limited by the kernel too, which programs that reserve much of it do not stand.
+    what: its code, for messages. scratch: the folder that it may write to. readable: files and folders that it may
+    read, beside those of the system, of Python and of this project. has_data_limit: whether private memory is limited
+    by the kernel too, which programs that reserve much of it do not stand.
     Raises UsageError where the kernel has not what the cage needs, and the user does not say that it may be trusted.
     """
 

@@ -45,5 +45,5 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
     for in_mode, of_mode in eligibility.by_math(request, chosen):
         with Bench(setting, of_mode, bars) as bench:
             for problem in eligibility.problems(in_mode, sizes):
-                for layout in eligibility.layouts(in_mode):
+                for layout in eligibility.select_layouts(in_mode):
                     yield from bench.time(replace(problem, b_layout=layout))
