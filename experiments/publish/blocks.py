@@ -21,13 +21,13 @@ from gemm_ref.build import CHECKOUT, write_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 
-_STUDIES = [studies.load(name, "table") for name in studies.names() if studies.has(name, "table")]
-_TABLES = (readme, *_STUDIES)
+_TEXTS = [studies.load(name, "text") for name in studies.names() if studies.has(name, "text")]
+_WRITERS = (readme, *(text for text in _TEXTS if hasattr(text, "BLOCKS")))
 
 
 def _blocks_of(page: str) -> tuple[str, ...]:
     """The blocks of one page, a README or one of docs/: of studies' tables, and of the rungs whose section is there."""
-    blocks = [name for table in _STUDIES for name, place in table.BLOCKS.items() if place == page]
+    blocks = [name for text in _WRITERS[1:] for name, place in text.BLOCKS.items() if place == page]
     return (*blocks, *(stage.id for stage in gemm_ref.STAGES.values() if docs_page(stage) == page))
 
 
@@ -114,10 +114,10 @@ def stale(write: bool) -> list[Path]:
 
 def block(name: str, published: Path) -> str:
     """The Markdown of one block, by name."""
-    for tables in _TABLES:
-        if name in tables.BLOCKS:
-            return tables.block(name, published)
+    for writer in _WRITERS:
+        if name in writer.BLOCKS:
+            return writer.block(name, published)
     stage = gemm_ref.get_stage(name)
     decided = "\n".join(f"- {DIALECTS[name].title} {finding}" for name, finding in compiler_findings(stage).items())
-    numbers = [table.rung(stage, published) for table in _STUDIES if hasattr(table, "rung")]
+    numbers = [text.rung(stage, published) for text in _TEXTS if hasattr(text, "rung")]
     return "\n\n".join(filter(None, [*numbers, decided]))

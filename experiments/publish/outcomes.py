@@ -1,6 +1,6 @@
 """What came of each experiment, in one to three sentences made from its rows; 'faster' and 'slower' are verdicts.
 
-A study's sentences are those of `describe` in its outcome.py. A part that was not measured is left out.
+A study's sentences are those of `describe` in its text.py. A part that was not measured is left out.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from experiments.records import frames, stats, studies
 
 def outcome(name: str, frame: pd.DataFrame) -> str:
     """The sentences on the study `name`, whose rows are `frame`; empty where the rows say nothing."""
-    if frame.empty or not studies.has(name, "outcome"):
+    if frame.empty or not studies.has(name, "text"):
         return ""
-    return " ".join(f"{sentence}." for sentence in studies.load(name, "outcome").describe(frame))
+    return " ".join(f"{sentence}." for sentence in studies.load(name, "text").describe(frame))
 
 
 def in_order(names: Iterable[str]) -> list[str]:

@@ -19,7 +19,7 @@ from gemm_ref.registry import STAGES, get_stage
 _ROOT = Path(__file__).resolve().parents[2]
 _SOURCES = (".py", ".toml", ".cu", ".cuh", ".cpp")
 # Files of a study from which nothing follows that is measured.
-_PRESENTATION = ("picture.py", "table.py", "outcome.py", "about.toml")
+_PRESENTATION = ("picture.py", "text.py", "about.toml")
 _COMPILER_PREFIXES = ("TRITON_", "NVCC_", "LLVM_", "MLIR_", "DISABLE_")  # of variables that may change compiled code,
 _CACHE_FOLDERS = ("TRITON_CACHE_DIR", "TRITON_HOME")  # and those that do not
 

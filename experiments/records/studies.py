@@ -1,9 +1,9 @@
 """The studies: an experiment is a folder of `experiments/studies` that has about.toml, and is found by its presence.
 
 No module imports a study: its parts are loaded here, by name. `study.py` measures, `row.py` has the columns of its CSV
-where they are not those of `records.rows`, `picture.py` draws, `table.py` writes blocks of the documents, `outcome.py`
-makes sentences of the rows, and about.toml has its places in listings and in the report, its row type and a caption for
-each of its pictures.
+where they are not those of `records.rows`, `picture.py` draws, `text.py` makes sentences and blocks of the documents
+from the rows, and about.toml has its places in listings and in the report, its row type and a caption for each of its
+pictures.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from experiments.publish.drawing.sheet import Sheet
 from experiments.publish.numbers import format_change
 from experiments.records import environment, frames, store
 from experiments.records.controls import size_name
-from experiments.studies.predicted.outcome import errors_of, reason_of
+from experiments.studies.predicted.text import errors_of, reason_of
 from gemm_ref.clock.gpu import read
 
 

@@ -63,10 +63,9 @@ def test_a_row_is_read_as_it_was_saved_and_replaced_by_its_key(tmp_path, name):
 @EACH
 def test_nothing_measured_says_nothing(draw_pictures, tmp_path, name):
     assert draw_pictures(name) == {} and outcome(name, store.read(tmp_path, name)) == ""
-    if studies.has(name, "table"):
-        table = studies.load(name, "table")
-        said = {table.block(block, tmp_path).strip() for block in table.BLOCKS}
-        assert all(NOT_MEASURED in text or "not measured" in text for text in said), said
+    text = studies.load(name, "text") if studies.has(name, "text") else None
+    said = {text.block(block, tmp_path).strip() for block in getattr(text, "BLOCKS", ())}
+    assert all(NOT_MEASURED in each or "not measured" in each for each in said), said
 
 
 def picture_texts(name: str) -> list[str]:
@@ -187,7 +186,7 @@ def test_a_study_is_imported_in_its_folder_and_in_its_tests_alone():
             if name in studies.names():
                 assert module.startswith((f"experiments.studies.{name}", f"tests.experiments.studies.{name}.")), module
             if module.endswith((".study", ".row")):
-                assert imported[-1] not in ("picture", "table"), module
+                assert imported[-1] not in ("picture", "text"), module
 
 
 RUNS = next(count for count in itertools.count(2) if math.comb(count, count // 2) >= len(studies.names()))
@@ -224,9 +223,8 @@ def _without(gone: set[str], folder: Path) -> None:
             reads_them = any(f'"{name}"' in text for text in sources for name in gone)
             data = store.PUBLISHED if reads_them else folder
             list(studies.load(other, "picture").draw(data))
-            if studies.has(other, "table"):
-                table = studies.load(other, "table")
-                assert all(table.block(block, data) for block in table.BLOCKS)
+            text = studies.load(other, "text") if studies.has(other, "text") else None
+            assert all(text.block(block, data) for block in getattr(text, "BLOCKS", ()))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from experiments.records import store, workloads
 from experiments.records.contenders import BATCH_INVARIANT, batch_invariant
 from experiments.records.request import DEFAULT, Request
 from experiments.records.rows import TimedRow
-from experiments.studies.invariance import study, table
+from experiments.studies.invariance import study, text
 from gemm_ref import DIALECTS, Problem
 from tests.experiments.fixtures import ENVIRONMENT, NoBars, select_contenders
 
@@ -60,8 +60,8 @@ def test_what_is_said_drawn_and_written_of_rows(rows, tmp_path):
     assert f"N = {LAYER[0]}, K = {LAYER[1]}".encode() in picture and b"any shape with batch_invariant=True" in picture
     said = outcome(study.NAME, store.read(tmp_path, study.NAME))
     assert "75.0 to 75.0% in Gluon" in said and "from 128 rows on" in said and "costs 0.0% of the default" in said
-    text = table.block("invariance", tmp_path)
-    assert "| 16 × 4096 × 14336 | 10.0 µs | 100% | 100% | 75.0% |" in text
-    assert re.search(r"`s13_split_k` .* never \| never \| – \|", text) and ENVIRONMENT["device"] in text
+    page = text.block("invariance", tmp_path)
+    assert "| 16 × 4096 × 14336 | 10.0 µs | 100% | 100% | 75.0% |" in page
+    assert re.search(r"`s13_split_k` .* never \| never \| – \|", page) and ENVIRONMENT["device"] in page
     for rung in gemm_ref.STAGES.values():
-        assert f"| `{rung.id}` | {', '.join(rung.maths)} | {rung.batch_invariance('cuda')} |" in text
+        assert f"| `{rung.id}` | {', '.join(rung.maths)} | {rung.batch_invariance('cuda')} |" in page

@@ -16,7 +16,7 @@ from experiments.records import store, traffic
 from experiments.records.contenders import contenders, gemm_of
 from experiments.records.request import Request
 from experiments.records.rows import FAIL, HARDWARE, PASS, SKIPPED
-from experiments.studies.memory import ncu, table
+from experiments.studies.memory import ncu, text
 from experiments.studies.memory import study as memory
 from experiments.studies.memory.ncu import METRICS, NoCounters
 from experiments.studies.memory.row import AccessRow
@@ -276,9 +276,9 @@ def test_a_launch_that_the_hardware_counts_otherwise_is_shown(tmp_path):
         own = (frame["view"] == "hardware") & (frame["stage"] == "s01_naive") & (frame["dialect"] == "cuda")
         frame.loc[own & (frame["kind"] == "store"), "sectors"] = "1000"
 
-    before = table.block("hardware", store.PUBLISHED)
-    after = table.block("hardware", changed(tmp_path, memory=miscount))
+    before = text.block("hardware", store.PUBLISHED)
+    after = text.block("hardware", changed(tmp_path, memory=miscount))
     shown = [line for line in after.splitlines() if line.startswith("| `") and line not in before]
     assert shown == ["| `s01_naive` CUDA | 17301504 | 1000 (65536 predicted) | – | – | – | – |"]
-    agreeing = [int(text.split(" of ")[0]) for text in (before, after)]
+    agreeing = [int(said.split(" of ")[0]) for said in (before, after)]
     assert agreeing[1] == agreeing[0] - 1

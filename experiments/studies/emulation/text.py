@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
+import gemm_ref
 from experiments.publish.numbers import format_error, format_percent
 from experiments.publish.table import Table
-from experiments.publish.wording import NOT_MEASURED
+from experiments.publish.wording import NOT_MEASURED, join_words
 from experiments.records import frames, store
 from experiments.records.rows import HARDWARE, PREDICTED
 from gemm_ref.dialect import BY_HAND
@@ -50,3 +52,16 @@ def _format_errors(rows: pd.DataFrame) -> str:
     row = rows.iloc[0]
     widened = f", {format_percent(row.widened, 0)} widened" if row.widened > 0 else ""
     return f"{format_error(row.rel_error)} / {format_error(row.max_error)}{widened}"
+
+
+def describe(frame: pd.DataFrame) -> Iterator[str]:
+    """Yields the sentences about the result; none where the rows say nothing."""
+    errors = select_kernels(frame).pivot_table(index=["view", *INPUTS], columns="math", values="max_error", sort=False)
+    for math in gemm_ref.EMULATED:
+        if {math, "fp32"} <= set(errors.columns):
+            beside = (errors[math] / errors["fp32"]).dropna()
+            most = beside.idxmax()
+            yield (
+                f"The largest error of an element in {math} is below SGEMM's at {(beside < 1).sum()} of {len(beside)} "
+                f"inputs and depths, and at most {beside.max():.2g} times as large ({join_words(map(str, most[1:]))})"
+            )

@@ -1,4 +1,4 @@
-"""What came of `roofs`, in sentences made from its rows."""
+"""Sentences about the result of `roofs`, made from its rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments.records.ceilings import TITLES
 
 
 def describe(frame: pd.DataFrame) -> Iterator[str]:
-    """Sentences on the rows of the study; none where the rows say nothing."""
+    """Yields the sentences about the result; none where the rows say nothing."""
     frame = frame[frame["value"].notna()]
     for column, of in (("by_clock", "what the highest clock allows"), ("datasheet", "its datasheet")):
         own = frame[frame[column].notna() & ((column == "by_clock") | frame["by_clock"].isna())]

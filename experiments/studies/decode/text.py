@@ -1,4 +1,4 @@
-"""What came of `decode`, in sentences made from its rows."""
+"""Sentences about the result of `decode`, made from its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of `choice`, in sentences made from its rows."""
+"""Sentences about the result of `choice`, made from its rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gemm_ref import DIALECTS
 
 
 def describe(frame: pd.DataFrame) -> Iterator[str]:
-    """Sentences on the rows of the study; none where the rows say nothing."""
+    """Yields the sentences about the result; none where the rows say nothing."""
     for math, own in frames.rungs(frames.held_out(frames.tried(frame))).groupby("math", sort=False):
         yield from _describe_choice(str(math), own)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from experiments.publish.numbers import format_change, format_number
+import pandas as pd
+
+from experiments.publish.numbers import format_change, format_number, format_percent, format_size
 from experiments.publish.table import Table
-from experiments.publish.wording import NOT_MEASURED
+from experiments.publish.wording import NOT_MEASURED, dialect_title, join_words
 from experiments.records import frames, store
 from experiments.records.controls import CONTROL, Controls, explained
 from gemm_ref import DIALECTS
@@ -42,3 +45,19 @@ def block(name: str, published: Path) -> str:
     caption = frames.with_modes(store.caption(frame, published), frames.maths_of(frame))
     table = Table.of(head, lines, 3).to_markdown()
     return f"{table}\n\n{said} {explained(caption, table)}."
+
+
+def describe(frame: pd.DataFrame) -> Iterator[str]:
+    """Yields the sentences about the result; none where the rows say nothing."""
+    frame = frames.with_epilogue(frame)
+    if frame.empty:
+        return
+    first = frame.iloc[0]
+    own = frames.at(frame[frame["math"] == first["math"]], (first["m"], first["n"], first["k"]))
+    for form, rows in own[own["form"].isin(("bias", "bias, gelu", "c"))].groupby("form", sort=False):
+        fused = rows[rows["how"] == "fused"]
+        names = [dialect_title(dialect) if dialect else "cuBLASLt" for dialect in fused["dialect"]]
+        costs = list(zip(fused["over_plain"], names, strict=True))
+        costs += [(share, "kernels of their own") for share in rows.loc[rows["how"] == "in turn", "over_plain"]]
+        each = [f"{format_percent(share - 1, 1)} in {name}" for share, name in costs]
+        yield f"{form} at {format_size(first)} in {first['math']} costs {join_words(each)}"

@@ -1,4 +1,4 @@
-"""What came of `cost`, in sentences made from its rows."""
+"""Sentences about the result of `cost`, made from its rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments.records import compiled
 
 
 def describe(frame: pd.DataFrame) -> Iterator[str]:
-    """Sentences on the rows of the study; none where the rows say nothing."""
+    """Yields the sentences about the result; none where the rows say nothing."""
     own = frame[frame["own_lines"].notna()]
     if own.empty:
         return

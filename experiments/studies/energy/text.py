@@ -1,4 +1,4 @@
-"""What came of `energy`, in sentences made from its rows."""
+"""Sentences about the result of `energy`, made from its rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from experiments.records.rows import SUSTAINED
 
 
 def describe(frame: pd.DataFrame) -> Iterator[str]:
-    """Sentences on the rows of the study; none where the rows say nothing."""
+    """Yields the sentences about the result; none where the rows say nothing."""
     own = frame[(frame["backend"] == "cublas") & (frame["mode"] == SUSTAINED) & frame["tflops"].notna()]
     own = own[own["m"] == own["m"].max()]
     speeds = []

@@ -1,4 +1,4 @@
-"""What came of `timers`, in sentences made from its rows."""
+"""Sentences about the result of `timers`, made from its rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from experiments.records.rows import COLD
 
 
 def describe(frame: pd.DataFrame) -> Iterator[str]:
-    """Sentences on the rows of the study; none where the rows say nothing."""
+    """Yields the sentences about the result; none where the rows say nothing."""
     frame = frame[frame["median_us"].notna() & (frame["m"] == frame["m"].min())]
     for math in frames.maths_of(frame):
         own = frame[frame["math"] == math]

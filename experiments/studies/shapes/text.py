@@ -1,4 +1,4 @@
-"""What came of `shapes`, in sentences made from its rows."""
+"""Sentences about the result of `shapes`, made from its rows."""
 
 from __future__ import annotations
 

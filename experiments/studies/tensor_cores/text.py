@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 import gemm_ref
 from experiments.publish.kernels import default_row, row_of
-from experiments.publish.numbers import format_fixed, format_number, format_percent
+from experiments.publish.numbers import format_fixed, format_number, format_percent, format_range
+from experiments.publish.steps import count_faster, step_verdicts
 from experiments.publish.table import Table
-from experiments.publish.wording import NOT_MEASURED, kernel_name, name_defaults
+from experiments.publish.wording import NOT_MEASURED, join_words, kernel_name, name_defaults
 from experiments.records import frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
 from experiments.records.frames import LAYOUT, LAYOUT_WORDS
@@ -164,3 +167,29 @@ def _worth(rows: pd.DataFrame, stage: gemm_ref.Rung, variant: str, whole: gemm_r
     old, new = row_of(rows, stage, variant, BY_HAND), default_row(rows, whole, BY_HAND)
     ratio = frames.speedup(old, new)
     return f"{format_fixed(ratio.median, 3)}, {frames.verdict(old, new)}" if ratio else ""
+
+
+def describe(frame: pd.DataFrame) -> Iterator[str]:
+    """Yields the sentences about the result; none where the rows say nothing."""
+    frame = frame[frame["median_us"].notna()]
+    sizes = frame["m"][frame["m"] <= workloads.LARGEST]
+    at_size = frames.defaults(frame[frame["m"] == sizes.max()])
+    if frames.rungs(at_size).empty:
+        return
+    by_math = frames.shown(at_size).groupby("math")
+    steps = {
+        dialect: {
+            (math, stage): verdict
+            for math, rows in by_math
+            for stage, verdict in step_verdicts(rows, math, dialect).items()
+        }
+        for dialect in DIALECTS
+    }
+    yield f"Over all math modes, in default variants, a rung is faster than the one below it at {count_faster(steps)}"
+    keys = ["math", "stage", "dialect"]
+    times = frames.rungs(at_size).pivot_table(index=keys, columns="b_layout", values="median_us")
+    if {"kn", "nk"} <= set(times):
+        ratios = (times["kn"] / times["nk"]).dropna().groupby("math", sort=False)
+        maths = [math for math in gemm_ref.MATHS if math in ratios.groups]
+        each = [f"{format_range(ratios.get_group(math), partial(format_fixed, places=2))} in {math}" for math in maths]
+        yield f"B by rows takes this many times as long as B by columns: {join_words(each)}"

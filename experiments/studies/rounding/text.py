@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 import gemm_ref
 from experiments.publish.numbers import format_error, format_fixed
 from experiments.publish.table import Table
-from experiments.publish.wording import NOT_MEASURED
-from experiments.records import store
+from experiments.publish.wording import NOT_MEASURED, join_words
+from experiments.records import frames, store
 from experiments.records.rows import HARDWARE, PREDICTED
 from gemm_ref.ptx.units.tensor_core import sum_of
 
@@ -62,3 +64,25 @@ def _rungs(frame: pd.DataFrame) -> str:
 
 def _error(errors: pd.Series, k: int, view: str) -> str:
     return format_error(errors[k, view], 4) if (k, view) in errors.index else "–"
+
+
+def describe(frame: pd.DataFrame) -> Iterator[str]:
+    """Yields the sentences about the result; none where the rows say nothing."""
+    alone = frame[frame["vectors"].notna()]
+    if len(alone):
+        each = join_words(format_fixed(count) for count in sorted(set(alone["vectors"])))
+        wrong = f"{format_fixed(alone['mismatches'].sum())} sums have other bits than predicted"
+        yield f"Of {len(alone)} instructions with {each} random vectors each, {wrong}"
+    both = frames.pair_products(frame)
+    if len(both):
+        same = (both["checksum_predicted"] == both["checksum_hardware"]).sum()
+        off = np.abs(both["rel_error_predicted"] / both["rel_error_hardware"] - 1).max()
+        yield f"Of {len(both)} products that both dealt alike, {same} have the same bits as on the GPU, in all of C"
+        yield f"The predicted error is off by at most {100 * off:.2g}%"
+    own = frame[(frame["view"] == PREDICTED) & frame["rel_error"].notna() & (frame["dialect"] == "cuda")]
+    low, high = own["k"].min(), own["k"].max()
+    if low < high:
+        errors = own.pivot_table(index="math", columns="k", values="rel_error", aggfunc="max")
+        growth = (errors[high] / errors[low]).dropna()  # of the compute types that were measured at both depths
+        grown = [f"{format_fixed(growth[math], 2)} times in {math}" for math in frames.maths_of(own) if math in growth]
+        yield f"From K = {low} to {high} the largest error of a CUDA rung grows {join_words(grown)}"

@@ -1,4 +1,4 @@
-"""What came of `modes`, in sentences made from its rows."""
+"""Sentences about the result of `modes`, made from its rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments.records.rows import GRAPH, WARM
 
 
 def describe(frame: pd.DataFrame) -> Iterator[str]:
-    """Sentences on the rows of the study; none where the rows say nothing."""
+    """Yields the sentences about the result; none where the rows say nothing."""
     for where, timed in (("", frames.timed(frame)), (" on tensor cores", frames.on_tensor_cores(frame))):
         rungs = frames.rungs(timed)
         for size in sorted({rungs["m"].min(), rungs["m"].max()} if len(rungs) else ()):

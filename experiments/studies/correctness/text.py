@@ -1,4 +1,4 @@
-"""What came of `correctness`, in sentences made from its rows."""
+"""Sentences about the result of `correctness`, made from its rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from experiments.records.rows import PASS, SKIPPED
 
 
 def describe(frame: pd.DataFrame) -> Iterator[str]:
-    """Sentences on the rows of the study; none where the rows say nothing."""
+    """Yields the sentences about the result; none where the rows say nothing."""
     run = frame[frame["status"] != SKIPPED]
     failed, (good, count) = run[run["status"] != PASS], frames.tally(run)
     if len(failed):

@@ -1,4 +1,4 @@
-"""What came of `squares`, in sentences made from its rows."""
+"""Sentences about the result of `squares`, made from its rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VECTORIZED = "s08_vectorized"  # the first rung that loads 16 bytes at a time w
 
 
 def describe(frame: pd.DataFrame) -> Iterator[str]:
-    """Sentences on the rows of the study; none where the rows say nothing."""
+    """Yields the sentences about the result; none where the rows say nothing."""
     yield from _describe_fp32_squares(frame)
     best = frames.rungs(frames.on_tensor_cores(frame))
     if len(best):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -16,14 +17,24 @@ import gemm_ref
 from experiments.publish.compilers import compiler_findings
 from experiments.publish.kernels import KernelCell, cell_of, fastest_row, row_of
 from experiments.publish.numbers import format_fixed, format_interval, format_number, format_ratio
+from experiments.publish.steps import count_faster, describe_cpu, step_verdicts, written_rungs
 from experiments.publish.table import Table
-from experiments.publish.wording import NOT_MEASURED, kernel_name, name_defaults
+from experiments.publish.wording import (
+    NOT_MEASURED,
+    VERDICT_WORDS,
+    dialect_title,
+    join_words,
+    kernel_name,
+    name_defaults,
+)
 from experiments.records import environment, frames, stats, store, workloads
 from experiments.records.controls import Controls, explained
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
+from gemm_ref.dialect import BY_HAND, OTHERS
 from gemm_ref.rung import Rung
 
+_ORDER = (stats.FASTER, stats.SAME, stats.SLOWER, stats.UNSURE)
 BLOCKS = dict.fromkeys(("ladder", "deep", "ablation"), "ladder.md")  # block -> the page of docs/ that has it
 
 
@@ -169,3 +180,23 @@ def _not_faster(at_size: pd.DataFrame) -> str:
     return "\n".join(
         ["Rungs that are not faster than the rung below, the fastest variant of each beside the other's:\n", *lines]
     )
+
+
+def describe(frame: pd.DataFrame) -> Iterator[str]:
+    """Yields the sentences about the result; none where the rows say nothing."""
+    at_size = frames.largest_cube(frame)
+    if frames.rungs(at_size).empty:
+        yield from describe_cpu(frame)
+        return
+    steps = {dialect: step_verdicts(at_size, "fp32", dialect) for dialect in DIALECTS}
+    yield f"At {at_size['m'].iloc[0]} a rung is faster than the one below it at {count_faster(steps)}"
+    others = [f"`{stage[:3]}`" for stage, verdict in steps[BY_HAND].items() if verdict != stats.FASTER]
+    if others:
+        yield f"Not faster in {dialect_title(BY_HAND)}: {join_words(others)}"
+    for dialect in OTHERS:
+        written = written_rungs("fp32", dialect)
+        pairs = [[fastest_row(at_size, stage, name) for name in (BY_HAND, dialect)] for stage in written]
+        verdicts = [frames.verdict(*pair) for pair in pairs if not any(row is None for row in pair)]
+        counts = [f"{VERDICT_WORDS[each]} {verdicts.count(each)} times" for each in _ORDER if each in verdicts]
+        if counts:
+            yield f"Beside {dialect_title(BY_HAND)}'s rung, {dialect_title(dialect)}'s is {join_words(counts)}"

@@ -1,4 +1,4 @@
-"""What came of `accuracy`, in sentences made from its rows."""
+"""Sentences about the result of `accuracy`, made from its rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIBRARIES = ("cublas", "numpy_blas")  # beside which an error's growth is shown
 
 
 def describe(frame: pd.DataFrame) -> Iterator[str]:
-    """Sentences on the rows of the study; none where the rows say nothing."""
+    """Yields the sentences about the result; none where the rows say nothing."""
     frame = frame[frame["rel_error"].notna()]
     low, high = frame["k"].min(), frame["k"].max()
     if low == high:

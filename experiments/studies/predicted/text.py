@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from experiments.publish.numbers import format_count, format_edges, format_percent, format_precise
 from experiments.publish.table import Table
 from experiments.publish.wording import NOT_MEASURED, dialect_title, kernel_name
 from experiments.records import environment, frames, store, workloads
+from experiments.records.frames import SIZES
 from experiments.records.rows import SKIPPED
-from experiments.studies.predicted.outcome import SAID, errors_of, reason_of
 from gemm_ref import DIALECTS
 from gemm_ref.clock.gpu import read
 
+SAID = (
+    "half of {0.times} predicted times are within {0.median} of the measured ones, nine in ten within {0.ninetieth}, "
+    "and {0.order} of pairs more than 10% apart are in the right order"
+)
+APART = 1.1  # factor between two measured times beyond which their order counts
 _CLOCK = ("predicted-errors", "predicted-largest", "predicted-refused")
 # The blocks that `block` writes -> the page that has them
 BLOCKS = {"predicted.en": "README.md", "predicted.zh": "README.zh-CN.md", **dict.fromkeys(_CLOCK, "clock.md")}
@@ -73,3 +81,38 @@ def _refused(refused: pd.DataFrame) -> str:
         for reason, own in refused.groupby(refused["detail"].map(reason_of), sort=False)
     ]
     return Table.of(["reason", "rungs", "times"], lines, 2).to_markdown() if lines else "No kernel was refused."
+
+
+class Errors(NamedTuple):
+    """The errors of rows that have a predicted and a measured time, as texts."""
+
+    times: int
+    median: str  # of |predicted / measured - 1|
+    ninetieth: str  # its 90th percentile
+    pairs: int  # of kernels at one problem whose measured times are APART
+    order: str  # share of these pairs of which the faster one is predicted to be it
+
+
+def errors_of(rows: pd.DataFrame) -> Errors:
+    """The errors of rows with a `ratio`, of which there is at least one."""
+    off = (rows["ratio"] - 1).abs()
+    pairs = ordered = 0
+    for _, own in rows.groupby(["card", "math", *SIZES]):
+        measured, predicted = (np.log(own[name].to_numpy()) for name in ("measured_us", "predicted_us"))
+        slower = np.subtract.outer(measured, measured) > np.log(APART)  # has each pair once
+        pairs += int(slower.sum())
+        ordered += int((slower & (np.subtract.outer(predicted, predicted) > 0)).sum())
+    shares = format_percent(off.median(), 1), format_percent(off.quantile(0.9), 1)
+    return Errors(len(rows), *shares, pairs, format_percent(ordered / pairs, 1) if pairs else "–")
+
+
+def reason_of(detail: str) -> str:
+    """Why a kernel is refused, without its name."""
+    return detail.split(": ", 1)[-1]
+
+
+def describe(frame: pd.DataFrame) -> Iterator[str]:
+    """A sentence on the rows of the study; none where nothing was measured."""
+    if frame["ratio"].notna().any():
+        said = SAID.format(errors_of(frame[frame["ratio"].notna()]))
+        yield said[0].upper() + said[1:]

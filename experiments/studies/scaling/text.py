@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
 from experiments.publish.drawing import style
-from experiments.publish.numbers import format_fixed, format_number
+from experiments.publish.numbers import format_fixed, format_number, format_percent_range
 from experiments.publish.table import Table
-from experiments.publish.wording import NOT_MEASURED
+from experiments.publish.wording import NOT_MEASURED, join_words
 from experiments.records import scaling, stats, store
 from experiments.records.controls import Controls, explained
-from experiments.records.rows import STRONG
+from experiments.records.rows import PASS, SKIPPED, STRONG
 from gemm_ref.compute import MATHS
-from gemm_ref.distributed.layouts import FUSED, IN_TURN, LAYOUTS, OVERLAPPED
+from gemm_ref.distributed.layouts import FUSED, IN_TURN, LAYOUTS, OVERLAPPED, WAYS
 
-WAYS, MODEL = "scaling-ways", "scaling-model"
-BLOCKS = dict.fromkeys((WAYS, MODEL), "scaling.md")  # block -> the page of docs/ that has it
+_WAYS, _MODEL = "scaling-ways", "scaling-model"
+BLOCKS = dict.fromkeys((_WAYS, _MODEL), "scaling.md")  # block -> the page of docs/ that has it
 
 
 def block(name: str, published: Path) -> str:
@@ -27,7 +28,7 @@ def block(name: str, published: Path) -> str:
     if not found:
         return NOT_MEASURED
     folder, rows, strong = max(found, key=lambda each: each[2]["gpus"].max())
-    return _ways(strong, Controls(rows), folder) if name == WAYS else _model(scaling.timed(rows), folder)
+    return _ways(strong, Controls(rows), folder) if name == _WAYS else _model(scaling.timed(rows), folder)
 
 
 def _strong(frame: pd.DataFrame) -> pd.DataFrame:
@@ -89,3 +90,33 @@ def _verdict(row: pd.Series, beside: pd.Series) -> str:
     """How the speed of `row` stands beside another of the same rounds, both of which were beside cuBLAS in turn."""
     ratio = stats.change(*(stats.Ratio(x["vs_cublas"], x["vs_cublas_low"], x["vs_cublas_high"]) for x in (beside, row)))
     return f"{stats.verdict(ratio)} {format_fixed(ratio.median, 2)}"
+
+
+def describe(frame: pd.DataFrame) -> Iterator[str]:
+    """Yields the sentences about the result; none where the rows say nothing."""
+    own = scaling.timed(frame)
+    if own.empty:
+        run = frame[frame["way"].isin(WAYS) & (frame["status"] != SKIPPED)]
+        if len(run):
+            right = (run["status"] == PASS).sum()
+            yield f"In {run['gpus'].max()} processes {right} of {len(run)} ways are right; without GPUs none is timed"
+        return
+    own = own[(own["gpus"] == own["gpus"].max()) & (own["scaling"] == STRONG)]
+    best = own.loc[own.groupby(["layout", "math", "m", "way"])["median_us"].idxmin()]
+    hardest = best.loc[best["efficiency"].idxmin(), "math"]  # whose links cost most
+    for layout in (layout for layout in LAYOUTS if (best["layout"] == layout).any()):
+        rows = best[(best["layout"] == layout) & (best["math"] == hardest)]
+        kept = [f"{_format_kept(rows, way)} {way}" for way in WAYS if (rows["way"] == way).any()]
+        yield (
+            f"On {rows['gpus'].max()} GPUs, {layout} with a product in {hardest} keeps {join_words(kept)} of the speed "
+            f"of a GPU that is alone, from {rows['m'].min()} to {rows['m'].max()}"
+        )
+    if len(others := best[(best["math"] != hardest) & (best["way"] == OVERLAPPED)]):
+        maths = join_words(dict.fromkeys(others["math"]))
+        yield f"In {maths} {_format_kept(others, OVERLAPPED)} are kept {OVERLAPPED}"
+
+
+def _format_kept(rows: pd.DataFrame, way: str) -> str:
+    """The smallest and the largest share of a way."""
+    shares = rows.loc[rows["way"] == way, "efficiency"]
+    return format_percent_range(shares.min(), shares.max(), 0)

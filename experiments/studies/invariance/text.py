@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
+
 import gemm_ref
-from experiments.publish.numbers import format_number, format_percent
+from experiments.publish.numbers import format_number, format_percent, format_percent_range
 from experiments.publish.table import Table
-from experiments.publish.wording import NOT_MEASURED
+from experiments.publish.wording import NOT_MEASURED, dialect_title, join_words
 from experiments.records import frames, store
 from experiments.records.contenders import BATCH_INVARIANT
 from experiments.records.controls import Controls, explained
 from gemm_ref import DIALECTS
 
+MANY_ROWS = 128  # rows from which on a tile of C is full
 BLOCKS = {"invariance": "invariance.md"}  # block -> the page of docs/ that has it
 
 
@@ -51,3 +55,23 @@ def _shares(published: Path) -> str:
     table = Table.of(head, lines).to_markdown()
     said = "Time of cuBLAS in bf16, and the share of its speed that the last rung has with `batch_invariant=True`."
     return f"{table}\n\n{said} {explained(store.caption(frame, published), table)}."
+
+
+def describe(frame: pd.DataFrame) -> Iterator[str]:
+    """Yields the sentences about the result; none where the rows say nothing."""
+    rungs = frames.rungs(frame.dropna(subset="vs_cublas"))
+    asked = rungs[rungs["variant"] == BATCH_INVARIANT]
+    for few, rows in ((True, asked[asked["m"] < MANY_ROWS]), (False, asked[asked["m"] >= MANY_ROWS])):
+        if rows.empty:
+            continue
+        each = [
+            f"{format_percent_range(own.min(), own.max())} in {dialect_title(str(dialect))}"
+            for dialect, own in rows.groupby("dialect", sort=False)["vs_cublas"]
+        ]
+        where = f"below {MANY_ROWS} rows" if few else f"from {MANY_ROWS} rows on"
+        yield f"With equal bits for any number of rows the last rung has {join_words(each)} of cuBLAS {where}"
+    keys = ["dialect", "math", "m", "n", "k", "stage"]
+    both = asked.merge(rungs[rungs["variant"] != BATCH_INVARIANT], on=keys, suffixes=("", "_free"))
+    if len(both):
+        price = 1 - (both["vs_cublas"] / both["vs_cublas_free"]).median()
+        yield f"In the median that costs {format_percent(max(price, 0.0), 1)} of the default choice's speed"

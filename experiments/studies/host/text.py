@@ -1,4 +1,4 @@
-"""What came of `host`, in sentences made from its rows."""
+"""Sentences about the result of `host`, made from its rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments.records import frames
 
 
 def describe(frame: pd.DataFrame) -> Iterator[str]:
-    """Sentences on the rows of the study; none where the rows say nothing."""
+    """Yields the sentences about the result; none where the rows say nothing."""
     own = frame.dropna(subset="median_us")
     own = own[own["m"] == own["m"].min()]
     rungs, library = frames.rungs(own), own[own["dialect"] == ""]
