@@ -70,9 +70,9 @@ def _largest(rows: pd.DataFrame) -> str:
         kernel = f"{kernel_name(row.stage, row.variant)}, {dialect_title(row.dialect)}"
         limit = f"{row.limit}, {format_percent(row.limit_share, 0)}"
         times = (format_precise(row.predicted_us), format_precise(row.measured_us), format_percent(row.ratio - 1, 0))
-        lines.append([kernel, row.math, format_edges(row, "×"), limit, *times])
-    head = ["kernel", "mode", "size", "what limits it", "predicted, µs", "measured, µs", "error"]
-    return Table.of(head, lines, {0, 1, 3}).to_markdown()
+        lines.append([kernel, row.math, format_edges(row, "×"), read(row.card).name, limit, *times])
+    head = ["kernel", "mode", "size", "card", "what limits it", "predicted, µs", "measured, µs", "error"]
+    return Table.of(head, lines, {0, 1, 3, 4}).to_markdown()
 
 
 def _refused(refused: pd.DataFrame) -> str:

@@ -18,7 +18,7 @@ SEEN = {
     "s06": ("of 32 sectors, ideal 4", "of 16 wavefronts"),
     "s07": ("requests of 2 wavefronts, ideal 1", "requests of 8 wavefronts, ideal 4"),
 }
-LESSONS = {part[:3]: part for part in PAGE.split("\n## ") if EDIT.search(part)}
+LESSONS = {part[:3]: part for part in PAGE.split("\n### ") if EDIT.search(part)}
 
 
 def test_every_lesson_is_tried():
