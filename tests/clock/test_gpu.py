@@ -23,12 +23,6 @@ def test_cards_of_one_chip_share_what_is_of_a_multiprocessor_and_say_so():
     assert h200.roof["dram_read"] > 1.3 * h100.roof["dram_read"] and "h200" in h200.sources["roof"]
 
 
-@pytest.mark.parametrize("name", ["a100", "nvidia"])
-def test_another_name_is_refused_with_those_that_are_known(name):
-    with pytest.raises(ValueError, match="known constants: nvidia-h200, nvidia-h100-80gb-hbm3"):
-        gpu.read(name)
-
-
 def test_published_clocks_are_those_of_the_chips_documents():
     """Lanes of a scheduler and bytes of a clock, from the programming guide's table and the whitepaper."""
     h100 = gpu.read("h100")

@@ -79,11 +79,6 @@ def test_the_compilers_own_stalls_are_waited_for():
     assert waits([step("FFMA", "R6, R2, R5, R6", stall=4)] * 16)["before"] == pytest.approx(48, abs=4)
 
 
-def test_instructions_without_control_are_refused():
-    with pytest.raises(ValueError, match="each with its control"):
-        simulate([Instruction("FFMA", "R0, R2, R3, R0")], 4, 1, {})
-
-
 def test_published_kernels_take_what_their_machine_code_says():
     both, runs = compare_with_measured(store.PUBLISHED)
     off = error(both)

@@ -8,10 +8,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from cuda_kernels import source
-from cuda_kernels.__main__ import app
 from cuda_kernels.export import export
 from gemm_ref import STAGES, Implementation, Problem
 from gemm_ref.toolchain import run_nvcc
@@ -75,18 +73,3 @@ def test_an_export_is_right(item, tmp_path):
     done = subprocess.run([build(item, tmp_path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert f"{RAGGED.m} of {RAGGED.m} rows right" in done.stdout
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (("s04", "--size", "0x5x5"), "nothing to multiply"),
-        (("s04", "--size", "five"), "write 4096 for a cube"),
-        (("s04", "--math", "bf16"), "s04_shared_tile does not compute in bf16: it has fp32"),
-        (("s18", "--math", "fp8", "--b-layout", "kn"), "does not read B as 'kn' in fp8: it reads nk"),
-        (("s12", "--variant", "huge"), "huge"),
-    ],
-)
-def test_what_cannot_be_exported_is_said(arguments, message):
-    done = CliRunner().invoke(app, ["export", *arguments])
-    assert done.exit_code == 2 and message in done.stderr

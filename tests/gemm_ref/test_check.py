@@ -265,11 +265,6 @@ def test_epilogues_are_checked(activation):
             checked_run(finished(lambda named, change=change: named | change), a, b, **about)
 
 
-def test_no_activation_that_rounds_is_exact():
-    with pytest.raises(ValueError, match="gelu rounds, so no result is exact"):
-        checked_run(finished(), *make_inputs(SIZES), exact=True, extras=Extras(activation="gelu"))
-
-
 def test_report_says_what_where_and_which_tile():
     a, b = make_inputs(SIZES)
     c = right(a, b)
@@ -306,11 +301,6 @@ def test_changed_inputs_are_seen(name):
         checked_run(scribbles, *make_inputs(SIZES), extras=Extras(bias=torch.zeros(SIZES.n)))
 
 
-def test_out_must_be_handed_back():
-    with pytest.raises(WrongResult, match="did not hand back"):
-        checked_run(lambda a, b, out=None: right(a, b), *make_inputs(SIZES))
-
-
 def test_inputs_are_the_same_everywhere():
     """Seeded streams: these numbers are part of the repo's results."""
     a, b = make_inputs(Problem(2, 3, 4), "normal", seed=0)
@@ -322,20 +312,10 @@ def test_inputs_are_the_same_everywhere():
     assert not torch.equal(whole[: 1 << 22], whole[1 << 22 :]) and abs(whole.mean()) < 1e-2
 
 
-def test_integer_inputs_refuse_sums_that_are_not_exact():
-    with pytest.raises(ValueError, match="exact up to K"):
-        make_inputs(Problem(1, 1, 2**21), "integers")
-    with pytest.raises(ValueError, match="unknown input kind"):
-        make_inputs(Problem(1, 1, 1), "gaussian")
-
-
 def test_problem_sizes():
     assert Problem.parse("4096") == Problem(4096, 4096, 4096)
     assert Problem.parse("1021x509x131") == Problem(1021, 509, 131)
     assert Problem(2, 3, 4).flops == 48 and Problem(2, 3, 4).min_bytes == 4 * (8 + 12 + 6)
-    for text in ("", "-1", "4x4", "4x4x4x4", "big"):
-        with pytest.raises(ValueError, match="not understood"):
-            Problem.parse(text)
 
 
 @pytest.mark.parametrize("math", gemm_ref.MATHS)
@@ -368,22 +348,3 @@ def test_a_large_oracle_on_the_gpu_is_the_cpus(name, monkeypatch):
     oracle = gemm_ref.Oracle(a, b)
     there, here = oracle.on(torch.device("cuda"), name).cpu(), getattr(oracle, name)
     assert torch.allclose(there, here, rtol=1e-13, atol=1e-13)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        ((check, "x", ONES, ONES), "c must be a torch.Tensor, the product to check, not str"),
-        ((check, ONES, "x", ONES), "a must be a torch.Tensor, not str"),
-        ((check, ONES, ONES[0], ONES), "a must have 2 dimensions"),
-        ((check, ONES.double(), ONES, ONES), "C is torch.float64; in fp32 it is torch.float32"),
-        ((check, ONES[:1], ONES, ONES), r"C has shape \(1, 2\); \(2, 2\) is the product's"),
-        ((partial(check, math="zz"), ONES, ONES, ONES), "unknown math mode 'zz'"),
-        ((checked_run, right, ONES.double(), ONES.double()), "a is torch.float64, which no kernel takes: in fp32 it"),
-        ((checked_run, right, [[1.0]], ONES), "a must be a torch.Tensor"),
-    ],
-)
-def test_what_is_no_product_is_told(call, message):
-    function, *arguments = call
-    with pytest.raises((ValueError, WrongResult), match=message):
-        function(*arguments)

@@ -201,8 +201,6 @@ def test_one_row_and_one_column_have_strips():
         chosen = choice.choose(S14, "cuda", problem, 132, problem.n > 1)
         config = S14.config(chosen.tile, "cuda")
         assert config.SPLIT_WARPS and work.candidate_blocks(config, problem, 132) == [chosen.blocks]
-    with pytest.raises(ValueError, match="these strips of C take 128 blocks"):
-        S14.config("tile1x32", "cuda").schedule(1, 4096, 4096, 64, SMS)
 
 
 def test_a_call_is_settled_once_its_operands_are_known():
@@ -218,8 +216,6 @@ def test_a_call_is_settled_once_its_operands_are_known():
     assert select_tile(asked, a, odd).implementation.variant in ("tile64_floats", "tile64_copied")
     other = Plan(Implementation(gemm_ref.get_stage("s12"), "wide", "cuda", "fp32"), Problem(8, 8, 8))
     assert select_tile(other, a, b) is other
-    with pytest.raises(ValueError, match="unknown variant of s14_register_banks 'tile65'"):
-        validate(a, b, stage="s14", variant="tile65")
 
 
 def test_without_a_stage_it_is_the_last_that_fits():
@@ -227,10 +223,6 @@ def test_without_a_stage_it_is_the_last_that_fits():
     assert validate(a, b, stage=None).implementation.stage is gemm_ref.stages_in("fp32")[-1]
     assert validate(a, b, stage=None, math="tf32").implementation.stage.id == "s19_any_shape"
     assert validate(a.bfloat16(), b.bfloat16(), stage=None).implementation.stage.id == "s19_any_shape"
-    with pytest.raises(ValueError, match="no rung in cuda takes torch.float64 on this GPU"):
-        validate(a.double(), b.double(), stage=None)
-    with pytest.raises(ValueError, match="a must be a torch.Tensor, not list"):
-        validate([1.0], b, stage=None)
 
 
 def test_a_gpu_without_a_table_has_the_first_ones_costs_scaled_by_what_its_driver_states(monkeypatch):

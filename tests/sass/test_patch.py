@@ -64,21 +64,6 @@ def test_a_register_that_the_loop_does_not_own_is_refused():
         code.with_registers([Operands(foreign, RZ, RZ)] * UNROLL)
 
 
-def test_another_architecture_is_refused():
-    with pytest.raises(ValueError, match="compute capability 8.0 to 9.0; this is 10.0"):
-        patched.compiled("FFMA", (10, 0))
-
-
-def test_machine_code_of_another_form_is_refused():
-    cubin = patched.compiled("FFMA", (9, 0)).cubin
-    with pytest.raises(ValueError, match="256 FADD were to stand together, and the longest run .* has 0"):
-        patch.find_run(cubin, KERNEL, "FADD", UNROLL)
-    with pytest.raises(ValueError, match="no kernel other: it has registers"):
-        patch.find_run(cubin, "other", "FFMA", UNROLL)
-    with pytest.raises(ValueError, match="no cubin"):
-        patch.find_run(b"text", KERNEL, "FFMA", UNROLL)
-
-
 def test_values_that_move_are_refused():
     """An LDG whose register no STG stores from the same place: the loop's registers are then not what they seem."""
     code = patched.compiled("FFMA", (9, 0))

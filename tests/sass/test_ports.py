@@ -85,8 +85,3 @@ def test_a_load_between_does_not_disturb_what_is_kept():
 def test_what_a_load_brings_takes_clocks_of_its_banks(opcode, clocks):
     busy = [Instruction("FFMA", f"R{40 + 2 * i}, R2.reuse, R5, R{40 + 2 * i}") for i in range(64)]  # both at each clock
     assert ports.clocks([Instruction(opcode, "R8, [UR4]"), *busy]).clocks == clocks  # in its own both are free
-
-
-def test_nothing_has_no_clocks():
-    with pytest.raises(ValueError, match="no instruction"):
-        ports.clocks([])

@@ -145,11 +145,6 @@ def test_what_is_never_executed_reads_nothing():
     assert mix.shared_read_bytes([never, Instruction("LDS.128"), Instruction("LDSM.16.M88.4")]) == 32
 
 
-def test_a_width_without_a_column_is_an_error():
-    with pytest.raises(ValueError, match="LDG.E.ENL2.256: there is no column ldg_256"):
-        mix.kind_of(Instruction("LDG.E.ENL2.256"))
-
-
 def test_spills_are_counted_in_bytes():
     assert mix.spilled_bytes([Instruction("STL.64"), Instruction("LDL.LU"), Instruction("STS.128")]) == 12
 

@@ -8,7 +8,7 @@ import torch
 import gemm_ref
 from gemm_ref import Problem
 from gemm_ref.distributed import spawn
-from gemm_ref.distributed.layouts import IN_TURN, LAYOUTS, OVERLAPPED, AllGather, Product, grid_shape
+from gemm_ref.distributed.layouts import IN_TURN, LAYOUTS, OVERLAPPED, grid_shape
 from gemm_ref.distributed.partition import group_peers, peer_order, rank_slice, slice_length
 
 RANKS = 4
@@ -70,8 +70,3 @@ def test_grids_are_near_squares():
     assert [grid_shape(ranks) for ranks in (1, 2, 4, 6, 7, 8, 1024)] == [
         (1, 1), (1, 2), (2, 2), (2, 3), (1, 7), (2, 4), (32, 32)
     ]  # fmt: skip
-
-
-def test_a_problem_without_products_is_refused():
-    with pytest.raises(ValueError, match="at least 1"):
-        AllGather(None, Problem(4, 0, 4), Product(torch.mm))

@@ -16,15 +16,6 @@ def model_of(speed: Speed, links: dict[int, Link], sms: int = 1) -> Model:
     return Model(speed, dict.fromkeys(LAYOUTS, links), dict.fromkeys(LAYOUTS, links), sms)
 
 
-def test_a_link_that_was_not_measured_is_no_link():
-    with pytest.raises(ValueError, match="there are none"):
-        Link.fit([])
-    with pytest.raises(ValueError, match="there are none"):
-        Speed.fit([])
-    with pytest.raises(ValueError, match="unknown layout 'ring'"):
-        model_of(Speed([1.0, 2.0], [1.0, 2.0]), {}).predict_us("ring", IN_TURN, Problem(64, 64, 64), 2)
-
-
 def test_links_are_found_from_times():
     """Whether each message takes its time, or the first alone, two counts of GPUs show."""
     (link,) = Link.fit([(2, 1, size, 20 + size / 300e3) for size in (1e6, 1e8)]).values()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemm_ref import ptx
 from gemm_ref.ptx.text.operands import Address, Immediate, Negated, Pair, Register, Symbol, Vector
 from gemm_ref.ptx.text.parser import parse
 from tests.ptx.harness import HEADER, bits_of, kernel_text, run_kernel, words
@@ -95,24 +94,3 @@ def test_names_in_inner_braces_belong_to_them():
     body += twice.format("b32", "u32", 1, 5) + " add.u32 %r1, %r1, 10; " + twice.format("b64", "u64", 2, 100)
     run_kernel(body + "st.global.u32 [%rd0], %r1;", [out], block=(1, 1, 1))
     assert bits_of(out) == [11]
-
-
-@pytest.mark.parametrize("text, message", [
-    ("", "no kernel"),
-    (HEADER, "no kernel"),
-    (kernel_text("op1;").rstrip().rstrip("}"), "cut off"),
-    (kernel_text("mov.u32 %r1"), "semicolon|not understood|label|declared"),
-    (kernel_text("", outside=".global .align 4 .f16x2 x;"), "unknown type"),
-])  # fmt: skip
-def test_text_that_is_not_ptx(text, message):
-    with pytest.raises(ptx.ParseError, match=message):
-        ptx.load(text)
-
-
-def test_a_module_of_two_kernels_needs_a_name():
-    text = kernel_text("") + kernel_text("").replace("probe(", "second(").replace(HEADER, "")
-    with pytest.raises(ptx.ParseError, match="name one: probe, second"):
-        ptx.load(text)
-    assert ptx.load(text, "second").name == "second"
-    with pytest.raises(ptx.ParseError, match="no kernel third; it has probe, second"):
-        ptx.load(text, "third")

@@ -1,0 +1,63 @@
+"""Files of messages: what is refused, by area, each with its error's whole text on the line below it.
+
+An area begins with #, and a line that begins with a space is the error of the line above it. A line of Python without
+an error prepares what the calls use. A test file makes `Messages` of such a file and runs each entry; its `main` writes
+the errors again, which a reader then compares.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from gemm_ref.ptx import PtxError
+
+ERRORS = (PtxError, ValueError, RuntimeError, AssertionError)
+
+
+class Messages:
+    """The entries of a file.
+
+    functions: what a call may use beside the names that the file prepares. areas: what runs the text of an entry, by
+    its area; in others it is a call in Python.
+    """
+
+    def __init__(
+        self, file: Path, functions: Mapping[str, Callable], areas: Mapping[str, Callable[[str], object]] | None = None
+    ) -> None:
+        self._file, self._functions, self._areas = file, functions, areas or {}
+
+    def entries(self) -> Iterator[tuple[str, str, str]]:
+        """Yields the area, the text and the error of each entry."""
+        area, lines = "", self._read().splitlines()
+        for line, below in zip(lines, [*lines[1:], ""], strict=True):
+            if line.startswith("# "):
+                area = line[2:]
+            elif below.startswith(" "):
+                yield area, line, below.strip()
+
+    def error_of(self, area: str, text: str) -> str:
+        """Returns the error in one line, without virtual addresses and what Python says of operands."""
+        with pytest.raises(ERRORS) as caught:
+            self._areas[area](text) if area in self._areas else eval(text, self._names)
+        found = re.sub(r"0x[1-9a-f][0-9a-f]{5,}", "0x...", str(caught.value).replace("\n", " | "))
+        found = re.sub(r"(operands not understood) \(.*\)", r"\1", found)
+        return f"{type(caught.value).__name__}: {found}"
+
+    def main(self) -> None:
+        """Writes the file again, with the errors of today."""
+        errors = iter([self.error_of(area, text) for area, text, _ in self.entries()])
+        self._file.write_text(re.sub(r"(?m)^ .*$", lambda _: f"    {next(errors)}", self._read()), encoding="utf-8")
+
+    @functools.cached_property
+    def _names(self) -> dict[str, object]:
+        names = dict(self._functions)
+        exec("\n".join(re.findall(r"(?m)^[^# \n].*$(?!\n )", self._read())), names)
+        return names
+
+    def _read(self) -> str:
+        return self._file.read_text(encoding="utf-8")
