@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from gemm_ref import ptx
+from gemm_ref.ptx.detect.finding import MISSED
 from tests.ptx.harness import bits_of, run_kernel, words
 
 HEAD = """.reg .b64 %rd<20>; .reg .b32 %r<40>; .reg .b16 %h<4>; .reg .pred %p<9>; .shared .align 8 .b64 bar[2];
@@ -192,6 +193,21 @@ def test_only_a_full_wait_makes_the_store_visible(wait, there):
     body = HEAD + NUMBER.format(words=16) + "@!%p1 bra LEAVE;\n" + STORE.format(rank=2, tile=".tile")
     run_kernel(f"{body} [%rd1, {{0, 0}}], [%r2]; {after} LEAVE:", [ptx.TensorMap(tensor, (4, 4)), seen, tensor])
     assert int(seen) == there and torch.equal(tensor.flatten(), torch.arange(16, dtype=torch.int32))
+
+
+@pytest.mark.parametrize("columns", [32, 27])
+def test_the_padding_of_rows_is_not_missed(columns):
+    """A store covers the columns that the map says, in whole pieces; without it, those columns' elements are missed."""
+    padded = torch.zeros(4, 32)
+    detectors = [ptx.Detectors(outputs=("P0",)) for _ in range(2)]
+    store = "@%p1 " + STORE.format(rank=2, tile="") + " [%rd1, {0, 0}], [%r2]; cp.async.bulk.commit_group;\n"
+    fill = "shl.b32 %r4, %r0, 4; add.u32 %r4, %r4, %r2; st.shared.v4.u32 [%r4], {7, 7, 7, 7}; fence.proxy.async;\n"
+    for observer, body in zip(detectors, (fill + "bar.sync 0;\n" + store, ""), strict=True):
+        map_ = ptx.TensorMap(padded, (32, 4), sizes=(columns, 4), strides=(128,))
+        run_kernel(f"{HEAD}\n{body}cp.async.bulk.wait_group 0;", [map_, torch.zeros(4)], observers=[observer])
+    assert detectors[0].findings == () and (padded != 0).sum() == 4 * map_.stored_columns
+    (finding,) = detectors[1].findings
+    assert finding.kind == MISSED and finding.count == 4 * columns
 
 
 # --- without a tensor map ------------------------------------------------------------------------------------

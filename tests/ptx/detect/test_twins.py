@@ -1,0 +1,151 @@
+"""Faults of Hopper's asynchronous units, each in a kernel beside its right twin: twins.txt has them, and what is told.
+
+The kinds of fault in the tests of ConSan, Triton's sanitizer of these units, are among them; it runs on the GPU. Here a
+detector names the fault, or the reference GPU stops. The kernels are our own, in PTX, of one warp for each part that
+warp specialisation would give to a partition. Kinds of Blackwell's units (tcgen05, tensor memory) are not here.
+
+A line of a kernel begins with - where the wrong one lacks it, and with + where that one alone has it. `warps` begins a
+part that the next warps run. What is told of the wrong kernel begins with >: the kind, the line, and the other line.
+`python -m tests.ptx.detect.test_twins` writes that again, which a reader then compares.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from gemm_ref import ptx
+from tests.ptx.harness import run_kernel
+from tests.ptx.units.test_bulk_copies import HEAD, LOAD, STORE
+from tests.ptx.units.test_wgmma import COMMIT, FENCE, WAIT_GROUP, descriptor, instruction, setting
+
+FILE = Path(__file__).with_name("twins.txt")
+BEGIN = f"""{HEAD} and.b32 %r9, %r0, 31; setp.eq.u32 %p8, %r9, 0; mov.u32 %r10, %cluster_ctarank; mov.u16 %h1, 3;
+setp.eq.and.u32 %p5, %r10, 0, %p1; setp.eq.and.u32 %p6, %r10, 1, %p1;""".replace("\n", " ")
+
+
+def multiply(start: int) -> str:
+    """64 x 16 elements of A, and the first 8 rows of them as B."""
+    operands = (str(descriptor(start, leading, 128, 0)) for leading in (1024, 128))
+    return FENCE + instruction("bf16.bf16", 8, *operands, "1, 1, 0, 0") + COMMIT
+
+
+def load(slot: int = 0, at: int = 0) -> str:
+    return f"@%p8 {LOAD.format(rank=2, space='cta', tile='')} [%r2+{at}], [%rd1, {{0, 0}}], [%r1+{8 * slot}];"
+
+
+def wait(slot: int = 0, parity: int = 0) -> str:
+    test = f"mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1+{8 * slot}], {parity}"
+    return f"{{ W: {test}; @!%p2 bra W; }}"
+
+
+OPERANDS = "setp.lt.u32 %p7, %r0, 128; shl.b32 %r4, %r0, 4; add.u32 %r4, %r4, %r2; .reg .f32 %d<4>;" + setting(4)
+# What the first lane of each warp does, where it is not said otherwise; `one` is thread 0 alone, and `all` each thread.
+WORDS = {
+    "init": lambda count: f"@%p1 mbarrier.init.shared::cta.b64 [%r1+8], {count}; bar.sync 0;",
+    "one_init": lambda count: f"@%p1 mbarrier.init.shared::cta.b64 [%r1+8], {count};",
+    "invalidate": lambda: "@%p1 mbarrier.inval.shared::cta.b64 [%r1+8];",
+    "wait": wait,
+    "arrive": lambda slot=0, count=1: f"@%p8 mbarrier.arrive.shared::cta.b64 _, [%r1+{8 * slot}], {count};",
+    "arrive_there": lambda: "xor.b32 %r3, %r10, 1; add.u32 %r4, %r1, 8; mapa.shared::cluster.u32 %r4, %r4, %r3; "
+    "@%p1 mbarrier.arrive.shared::cluster.b64 _, [%r4];",
+    "expect": lambda size, slot=0: f"@%p8 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+{8 * slot}], {size};",
+    "load": load,
+    "multicast": lambda: "@%p5" + load().removeprefix("@%p8").replace("shared::cta", "shared::cluster").replace(
+        "::bytes", "::bytes.multicast::cluster").replace("[%r1+0];", "[%r1], %h1;"),
+    "row": lambda: "shl.b32 %r4, %r0, 2; add.u32 %r4, %r4, %r2; st.shared.u32 [%r4], %r0;",
+    "store": lambda: f"@%p1 {STORE.format(rank=2, tile='')} [%rd1, {{0, 0}}], [%r2]; cp.async.bulk.commit_group;",
+    "wait_store": lambda: "cp.async.bulk.wait_group.read 0;",
+    "copy": lambda at: f"@%p8 cp.async.ca.shared.global [%r2+{at}], [%rd0], 4; cp.async.commit_group;",
+    "wait_copies": lambda pending: f"cp.async.wait_group {pending};",
+    "operands": lambda: OPERANDS + "".join(f"@%p7 st.shared.v4.u32 [%r4+{at}], {{1, 1, 1, 1}};" for at in (0, 2048)),
+    "multiply": multiply,
+    "wait_products": WAIT_GROUP.format,
+    "read": lambda at=4: f"@%p8 ld.shared.u32 %r5, [%r2+{at}];",
+    "write": lambda at=4: f"@%p8 st.shared.u32 [%r2+{at}], 7;",
+    "block": lambda: "bar.sync 0;",
+    "fence": lambda: "fence.proxy.async;",
+    "meet": lambda: "barrier.cluster.arrive; barrier.cluster.wait;",
+    "meet_relaxed": lambda: "barrier.cluster.arrive.relaxed; barrier.cluster.wait;",
+}  # fmt: skip
+
+
+def statement(text: str) -> str:
+    """Returns the PTX of a word with its numbers."""
+    name, *numbers = text.split()
+    if name in ("one", "all"):
+        return statement(" ".join(numbers)).replace("@%p8 ", "@%p1 " if name == "one" else "")
+    return WORDS[name](*map(int, numbers)).replace("\n", " ")
+
+
+def kernel(lines: list[str]) -> str:
+    """Returns PTX with a source line for each of these, from the second on."""
+    sizes = [32 * int(line.split()[1]) for line in lines if line.startswith("warps ")]
+    starts = [f"setp.ge.u32 %p7, %r0, {sum(sizes[:i])}; @%p7 bra PART{i};" for i in range(len(sizes) - 1, 0, -1)]
+    parts = iter([" ".join(starts), *(f"bra DONE; PART{i}:" for i in range(1, len(sizes)))])
+    body = [BEGIN]
+    for line in lines:
+        if line.startswith("warps "):
+            body.append(next(parts))
+        else:
+            body.append(line if ";" in line else " ".join(statement(each) for each in line.split(", ")))
+    return "\n".join([*body, "DONE: mov.u32 %r7, 0;" if sizes else ""])
+
+
+class Twins(NamedTuple):
+    """A kernel with a fault, its twin without it, and what is told of the former."""
+
+    name: str
+    blocks: int  # of a cluster
+    threads: int
+    lines: tuple[str, ...]
+    findings: tuple[str, ...]
+
+    def report(self, left_out: str) -> list[str]:
+        """Returns what is told of the kernel without the lines that begin with this sign."""
+        lines = [line if line.startswith("warps ") else line[2:] for line in self.lines if line[0] != left_out]
+        arguments, names = [ptx.TensorMap(torch.ones(8, 8), (8, 8)), torch.zeros(64)], ["", "", *lines, ""]
+        grid, block = (self.blocks, 1, 1), (self.threads, 1, 1)
+        detectors = ptx.Detectors()
+        try:
+            run_kernel(kernel(lines), arguments, grid, block, observers=[detectors], cluster=grid)
+        except ptx.PtxError as error:
+            place = re.match(r"probe.cu:(\d+)", str(error))
+            return [f"{type(error).__name__}: {names[int(place[1])] if place else str(error).split(':')[0]}"]
+        found = detectors.findings
+        return [
+            f"{each.kind}: {names[each.line]} / {names[each.other_line or 0]}".removesuffix(" / ") for each in found
+        ]
+
+
+def read() -> list[Twins]:
+    found = []
+    for entry in FILE.read_text(encoding="utf-8").rstrip("\n").split("\n\n"):
+        head, *lines = entry.splitlines()
+        name, blocks, threads = re.fullmatch(r"# (.*): (?:(\d) blocks of )?(\d+) threads", head).groups()
+        findings = tuple(line[2:] for line in lines if line[0] == ">")
+        found.append(Twins(name, int(blocks or 1), int(threads), tuple(x for x in lines if x[0] != ">"), findings))
+    return found
+
+
+@pytest.mark.parametrize("twins", read(), ids=lambda twins: twins.name)
+def test_a_fault_is_told_and_its_twin_is_right(twins):
+    assert twins.report("+") == []
+    assert twins.report("-") == list(twins.findings)
+
+
+def main() -> None:
+    entries = []
+    for twins in read():
+        blocks = f"{twins.blocks} blocks of " if twins.blocks > 1 else ""
+        findings = [f"> {line}" for line in twins.report("-")]
+        entries.append("\n".join([f"# {twins.name}: {blocks}{twins.threads} threads", *twins.lines, *findings]))
+    FILE.write_text("\n\n".join(entries) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
