@@ -46,6 +46,7 @@ class Messages:
             self._areas[area](text) if area in self._areas else eval(text, self._names)
         found = re.sub(r"0x[1-9a-f][0-9a-f]{5,}", "0x...", str(caught.value).replace("\n", " | "))
         found = re.sub(r"(operands not understood) \(.*\)", r"\1", found)
+        found = re.sub(r"(features.cu:\d+: [a-z.\d]+) [^:]*:", r"\1:", found)  # the registers are nvcc's
         return f"{type(caught.value).__name__}: {found}"
 
     def main(self) -> None:

@@ -152,7 +152,7 @@ extern "C" __global__ void atomics(const float* in, float* out, int fault) {
     out[threadIdx.x] += byte_smem[threadIdx.x];
 }
 
-// --- order between blocks: test_gpu_order.py; marks that begin with B
+// --- order between blocks; marks that begin with B
 
 // The last block that takes a ticket adds what all have stored. 1: no barrier before the ticket, 2: no fence before it,
 // 3: none behind it, 4: the ticket is taken before the store, 5: fences of the block alone, 6: each takes a ticket of

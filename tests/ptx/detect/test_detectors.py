@@ -1,131 +1,96 @@
-"""Each fault detector on tiny kernels (faults.cu): what it must report, with lines and threads, and what not."""
+"""Each fault detector on tiny kernels (faults.cu): faults.txt has all that is told of a fault, and of a right kernel.
+
+An entry of it is a kernel and its `fault`, where 0 is none; with `apart` each block has a machine of its own. In what
+is told, a line of faults.cu is called by the comment at its end, and } where it has none.
+`python -m tests.ptx.detect.test_detectors` writes that again, which a reader then compares.
+"""
 
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
 from gemm_ref import Launch, ptx
-from gemm_ref.ptx.detect.finding import APART, EARLY, MISSED, MIXED, RACE, SKIPPED, TWICE, UNWRITTEN
+from gemm_ref.ptx.detect.finding import RACE
 from tests.ptx.harness import compiled, run_kernel
 
-SOURCE = Path(__file__).with_name("faults.cu")
-THREADS, BLOCKS = 64, 2
-
-# (kernel, fault) -> of each finding: its kind, the marks of its line and of the other's, and the two threads (in x).
-FAULTS = {
-    ("neighbour", 1): [(RACE, "R", "W", 0, 1)],
-    ("rounds", 1): [(RACE, "OW", "OR", 0, 63)],
-    ("lanes", 1): [(RACE, "L", "LW", 0, 1)],
-    ("lanes", 2): [(RACE, "L", "LW", 0, 16)],
-    ("pairs", 1): [(RACE, "Q", "QW", 0, 3)],
-    ("pipe", 1): [(RACE, "PR", "PW", 32, 31)],
-    ("pipe", 2): [(RACE, "PW", "PR", 0, 63), (MIXED, "PA", None, 0, 32)],  # nor does it wait to arrive again
-    ("groups", 1): [(MIXED, "N", None, 32, 0)],
-    ("copies", 1): [(EARLY, "O", "copy", 0, 0), (EARLY, "H", "copy", 0, 63)],
-    ("copies", 2): [(RACE, "H", "copy", 0, 63)],
-    ("copies", 3): [(EARLY, "E", "copy", 0, 0)],
-    ("copies", 4): [(RACE, "V", "copy", 0, 0)],
-    ("copies", 5): [(EARLY, "O", "copy", 0, 0), (EARLY, "H", "copy", 0, 63)],
-    ("copies", 6): [(RACE, "copy", "P", 0, 63)],
-    ("unwritten", 1): [(UNWRITTEN, "U", None, 0, None)],
-    ("skips", 1): [(MISSED, "SW", None, None, None)],
-    ("skips", 2): [(APART, "SA", "SB", 40, 0)],
-    ("skips", 3): [(MISSED, "SW", None, None, None)],
-    ("skips", 4): [(SKIPPED, "SB", "SC", 0, 40)],
-    ("elements", 1): [(TWICE, "T", "T", 0, 1), (MISSED, "T", None, None, None)],
-    ("elements", 2): [(TWICE, "B", "B", 0, 0), (MISSED, "B", None, None, None)],
-    ("elements", 3): [(MISSED, "M", None, None, None)],
-    ("elements", 4): [(MISSED, "}", None, None, None)],
-    ("elements", 5): [(RACE, "G", "M", 0, 0), (RACE, "G", "G", 0, 0)],
-    ("elements", 6): [(UNWRITTEN, "A", None, 0, None)],
-    ("agreed", 1): [(RACE, "AG", "AG", 0, 31)],
-    ("atomics", 1): [(RACE, "AR", "AW", 0, 63)],
-}
-KERNELS = tuple(dict.fromkeys(kernel for kernel, _ in FAULTS))
+SOURCE, FILE = (Path(__file__).with_name(f"faults.{suffix}") for suffix in ("cu", "txt"))
+THREADS = 64
+BLOCKS = {"skips": 2, "elements": 2, "last_adds": 5, "hand_on": 3}  # of other kernels one
 
 
-def text() -> str:
-    return compiled(SOURCE)
+def matrices_of(kernel: str) -> dict[str, torch.Tensor]:
+    """Returns a kernel's matrices by their names; the last is its output."""
+    if kernel == "last_adds":
+        parts = torch.zeros(BLOCKS[kernel] * THREADS)
+        return {"parts": parts, "tickets": torch.zeros(BLOCKS[kernel]).int(), "out": torch.zeros(THREADS)}
+    if kernel == "hand_on":
+        return {"parts": torch.zeros(1), "flags": torch.zeros(3).int(), "out": torch.zeros(1)}
+    c = torch.zeros(8, 16) if kernel == "elements" else torch.zeros(BLOCKS.get(kernel, 1) * THREADS)
+    return {"in": torch.ones(THREADS), "C" if kernel == "elements" else "out": c}
+
+
+def report(entry: str) -> list[str]:
+    """Returns what is told."""
+    kernel, fault, *apart = entry.split()
+    matrices, blocks, threads = matrices_of(kernel), BLOCKS.get(kernel, 1), 32 if kernel == "hand_on" else THREADS
+    shared_bytes = 4 * threads if kernel == "unwritten" else 0
+    partly = ("tickets", "out") if kernel == "last_adds" else ()
+    detectors = ptx.Detectors(() if kernel in ("last_adds", "hand_on") else ("C",), tile=(2, 4))
+    with pytest.MonkeyPatch.context() as patch:
+        if apart:
+            patch.setattr("gemm_ref.ptx.program.BATCH_LANES", threads)
+        launch = Launch((blocks, 1, 1), (threads, 1, 1), shared_bytes, partly=partly)
+        arguments = [*matrices.values(), int(fault)]
+        ptx.run(ptx.load(compiled(SOURCE), kernel), launch, arguments, [detectors], names=tuple(matrices))
+    if kernel == "last_adds" and not detectors.findings:
+        assert torch.equal(matrices["out"], blocks * torch.arange(THREADS - 1.0, -1, -1))
+        assert not matrices["tickets"].any() or fault == "9"
+    return [f"{finding.kind}: {with_marks(str(finding))}" for finding in detectors.findings]
 
 
 @functools.cache
-def marks() -> dict[tuple[str, int], str]:
-    """(file, line) -> the mark at the end of that line of the source."""
+def marks() -> list[str]:
+    """Returns the mark at the end of each line of the source."""
     lines = SOURCE.read_text(encoding="utf-8").splitlines()
-    return {(SOURCE.name, n): code.split("// ")[-1] for n, code in enumerate(lines, 1) if "  // " in code}
+    return ["", *(line.split("// ")[-1] if "  // " in line else "}" for line in lines)]
 
 
-def mark(file: str | None, line: int | None) -> str | None:
-    """What FAULTS calls a line: its mark, the header it is in, or } for the end of a kernel."""
-    if file is None:
-        return None
-    headers = {"async_copy.cuh": "copy"}
-    return headers.get(file) or marks().get((file, line), "}")
+def with_marks(text: str) -> str:
+    """Returns a sentence without registers, which are nvcc's, and lines of headers."""
+    text = re.sub(r"^(\S+: \S+) [^:(]*(\(called at [^)]*\))?:", r"\1 \2:", text)
+    text = re.sub(r"(\.cuh:)\d+", r"\1", text)
+    return re.sub(r"(faults\.cu:|line )(\d+)", lambda place: place[1] + marks()[int(place[2])], text)
 
 
-def run(kernel: str, fault: int) -> ptx.Detectors:
-    detectors = ptx.Detectors()
-    several = kernel in ("skips", "elements")
-    out = torch.zeros(THREADS * (BLOCKS if several else 1))
-    launch = Launch((BLOCKS if several else 1, 1, 1), (THREADS, 1, 1), 4 * THREADS if kernel == "unwritten" else 0)
-    name = "C" if kernel == "elements" else "out"
-    ptx.run(ptx.load(text(), kernel), launch, [torch.ones(THREADS), out, fault], [detectors], names=("in", name))
-    return detectors
+def entries() -> dict[str, list[str]]:
+    """Returns what is told of each entry."""
+    found: dict[str, list[str]] = {}
+    for line in FILE.read_text(encoding="utf-8").splitlines():
+        if line.startswith(" "):
+            found[list(found)[-1]].append(line.strip())
+        else:
+            found[line] = []
+    return found
 
 
-@pytest.mark.parametrize("kernel, fault", FAULTS, ids=str)
-def test_a_fault_is_reported_with_its_lines_and_threads(kernel, fault):
-    found = [
-        (
-            f.kind,
-            mark(f.file, f.line),
-            mark(f.other_file, f.other_line),
-            *(t and t[0] for t in (f.thread, f.other_thread)),
-        )
-        for f in run(kernel, fault).findings
-    ]
-    assert found == FAULTS[kernel, fault]
+@pytest.mark.parametrize("entry", entries())
+def test_what_is_told_of_a_fault(entry):
+    assert report(entry) == entries()[entry]
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_its_twin_without_the_fault_is_not_reported(kernel):
-    assert run(kernel, 0).findings == ()
-
-
-def test_a_finding_says_where_who_and_what_to_do():
-    (finding,) = run("neighbour", 1).findings
-    assert (finding.block, finding.other_block) == ((0, 0, 0), (0, 0, 0))
-    assert str(finding).startswith(f"faults.cu:{finding.line}: ld.shared.f32")
-    assert str(finding).endswith(
-        "block (0, 0, 0) thread (0, 0, 0) reads byte 4 of row_smem, which thread (1, 0, 0) writes at line "
-        f"{finding.other_line}, and no barrier orders the two: put __syncthreads() between them (64 times)"
-    )
-
-
-def test_a_line_in_a_header_is_given_with_its_caller():
-    (line,) = (number for (_, number), name in marks().items() if name == "C")
-    (finding,) = run("copies", 2).findings
-    assert finding.other_file == "async_copy.cuh" and f"(called at faults.cu:{line})" in str(finding)
-
-
-def test_one_finding_counts_all_that_is_alike():
-    assert [finding.count for finding in run("elements", 3).findings] == [1]
-    assert [finding.count for finding in run("skips", 2).findings] == [2 * 40]
-
-
-@pytest.mark.parametrize("fault, kinds", [(0, []), (2, [TWICE, MISSED]), (5, [UNWRITTEN, RACE, RACE])])
-def test_blocks_that_run_in_different_batches_are_seen_together(monkeypatch, fault, kinds):
-    monkeypatch.setattr("gemm_ref.ptx.program.BATCH_LANES", THREADS)
-    assert [finding.kind for finding in run("elements", fault).findings] == kinds
+def main() -> None:
+    lines = [line for entry in entries() for line in (entry, *(f"    {told}" for told in report(entry)))]
+    FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def test_one_launch_is_ordered_before_the_next():
     detectors, out = ptx.Detectors(), torch.zeros(THREADS)
-    kernel, launch = ptx.load(text(), "neighbour"), Launch((1, 1, 1), (THREADS, 1, 1))
+    kernel, launch = ptx.load(compiled(SOURCE), "neighbour"), Launch((1, 1, 1), (THREADS, 1, 1))
     with ptx.watched(detectors):
         ptx.run(kernel, launch, [torch.ones(THREADS), out, 0])
         ptx.run(kernel, launch, [out, torch.zeros(THREADS), 0])
@@ -141,18 +106,9 @@ def test_watched_sees_launches_only_inside():
             seen.append(kernel.name)
 
     with ptx.watched(Launches()):
-        run("neighbour", 0)
-    run("rounds", 0)
+        report("neighbour 0")
+    report("rounds 0")
     assert seen == ["neighbour"]
-
-
-def test_the_tile_of_an_element_that_is_missed():
-    detectors = ptx.Detectors(tile=(2, 4))
-    c = torch.zeros(8, 16)
-    args = [torch.ones(THREADS), c, 3]
-    ptx.run(ptx.load(text(), "elements"), Launch((2, 1, 1), (THREADS, 1, 1)), args, [detectors], names=("in", "C"))
-    (finding,) = detectors.findings
-    assert "C[7, 15] is never written, of 128 elements of C; the first is in tile (3, 3) of 2 x 4" in str(finding)
 
 
 @pytest.mark.parametrize("size", [16, 8, 4, 2, 1])
@@ -200,3 +156,7 @@ def test_what_a_warp_knows_from_a_barrier_it_passes_on_at_the_next(write_before)
 @%p1 bra PASS; @%p2 bra READ; {told} bra END; PASS: bar.sync 1, 64; bar.arrive 2, 64; bra END;
 READ: bar.sync 2, 64; ld.shared.u32 %r2, [%r1]; END:"""
     assert kinds_of(code, 96) == ([] if write_before else [RACE])
+
+
+if __name__ == "__main__":
+    main()
