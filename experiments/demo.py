@@ -7,11 +7,10 @@ copies of the rung's own .cu (`cuda_kernels.mutants`), and what is printed about
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-import torch
 from rich.console import Console, RenderableType
 from rich.markdown import Markdown
 from rich.padding import Padding
@@ -23,7 +22,8 @@ from experiments import doctor
 from experiments.bench import predictions
 from experiments.bench.verify import describe
 from experiments.check.faults import Fault, find_faults, without_instruction
-from experiments.check.subject import PLAIN, Scales, Subject, Trial, attempt
+from experiments.check.python.rung import RungKernel
+from experiments.check.subject import Trial, attempt
 from experiments.records.contenders import gemm_of
 from gemm_ref import DIALECTS, Implementation, Problem, ptx
 from gemm_ref.compute import ComputeType
@@ -35,29 +35,6 @@ SLICES = 9  # along K: each stage of a pipeline is used twice, and K is split wh
 WIDTH = 100  # columns at most: longer lines are hard to read
 
 PLANTED = {"barrier": "a synchronisation", "bound": "a condition"}  # what is broken, by the kind of mutant
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RungSubject(Subject):
-    """One kernel of the ladder, or a changed copy of it, as a subject of `experiments.check`."""
-
-    gemm: Callable[..., torch.Tensor]
-
-    @staticmethod
-    def of(item: Implementation, gemm: Callable[..., torch.Tensor]) -> RungSubject:
-        """Returns the kernel of a rung."""
-        tile = item.config.BLOCK_M, item.config.BLOCK_N
-        return RungSubject(name=item.stage.id, dialect=item.dialect, math=item.math, tile=tile, gemm=gemm)
-
-    @property
-    def how(self) -> str:
-        return f"{self.name} in {DIALECTS[self.dialect].title}"
-
-    def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
-        self.gemm(a, b, out=c)
-
-    def gpu_call(self, problem: Problem) -> Callable[..., torch.Tensor]:
-        return self.gemm
 
 
 @dataclass(frozen=True)
@@ -137,7 +114,7 @@ class _Demo:
             return Run(item, missing=missing)
         counter, is_default = ptx.Counter(), item in self._items
         try:
-            rung = RungSubject.of(item, gemm_of(item))
+            rung = RungKernel.of(item, gemm_of(item))
             ragged = [attempt(rung, self.ragged, "normal", detect=True)] if is_default else []
             whole = attempt(rung, self.whole, "normal", detect=is_default, observers=(counter,))
         except Exception as error:  # a kernel that breaks off is a line, and the others go on
@@ -204,7 +181,7 @@ class _Demo:
         from cuda_kernels import gemm_of_ptx
 
         self._say(Text(f"{planted.title}, line {planted.line}: {planted.change}"), 2)
-        rung = RungSubject.of(item, gemm_of_ptx(item, planted.compiled.result()[0]))
+        rung = RungKernel.of(item, gemm_of_ptx(item, planted.compiled.result()[0]))
         trial = attempt(rung, self.ragged, "normal", detect=True)
         told = find_faults(trial, planted.quote)
         if told:

@@ -1,8 +1,7 @@
 """The generated blocks of the README and of docs/, and whole pages, from the published data and the registry.
 
 A block stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`: a rung's id names its own numbers (in fp32) and
-what the compilers decided; what README has is written by `readme`, and other tables by the files of this package that
-are called so.
+what the compilers decided; the others are written by modules of `docs` and by the `text.py` of studies.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import gemm_ref
+from experiments.grouping import group_pairs
 from experiments.publish import gpus
 from experiments.publish.compilers import compiler_findings
 from experiments.publish.docs import cost, devices, findings, instructions, readme
@@ -22,36 +22,16 @@ from gemm_ref.build import CHECKOUT, write_whole
 ROOT = Path(__file__).resolve().parents[2]
 
 _TEXTS = [studies.load(name, "text") for name in studies.names() if studies.has(name, "text")]
-_WRITERS = (readme, *(text for text in _TEXTS if hasattr(text, "BLOCKS")))
-
-
-def _blocks_of(page: str) -> tuple[str, ...]:
-    """The blocks of one page, a README or one of docs/: of studies' tables, and of the rungs whose section is there."""
-    blocks = [name for text in _WRITERS[1:] for name, place in text.BLOCKS.items() if place == page]
-    return (*blocks, *(stage.id for stage in gemm_ref.STAGES.values() if docs_page(stage) == page))
-
-
-_STUDIED = (
-    "ladder.md",
-    "tensor_cores.md",
-    "compilers.md",
-    "clock.md",
-    "memory.md",
-    "scaling.md",
-    "rounding.md",
-    "emulation.md",
-    "invariance.md",
-)
+_WRITERS = (readme, cost, instructions, *(text for text in _TEXTS if hasattr(text, "BLOCKS")))
+_OF_RUNGS = {stage.id: docs_page(stage) for stage in gemm_ref.STAGES.values()}
+_PLACES = {name: page for writer in _WRITERS for name, page in writer.BLOCKS.items()} | _OF_RUNGS  # block -> page
 DOCUMENTS = {  # file -> the blocks that it must have
-    ROOT / "README.md": (*readme.IN["en"], *_blocks_of("README.md")),
-    ROOT / "README.zh-CN.md": (*readme.IN["zh"], *_blocks_of("README.zh-CN.md")),
-    **{ROOT / "docs" / page: _blocks_of(page) for page in _STUDIED},
+    (ROOT if page.startswith("README") else ROOT / "docs") / page: tuple(names)
+    for page, names in group_pairs((page, name) for name, page in _PLACES.items()).items()
 }
 PAGES = {  # file -> what writes the whole of it from a folder of results
     ROOT / "docs" / "findings.md": findings.render,
-    ROOT / "docs" / "cost.md": cost.render,
     ROOT / "docs" / "devices.md": devices.render,
-    ROOT / "docs" / "instructions.md": instructions.render,
     ROOT / "gemm_ref" / "clock" / "gpus.toml": gpus.render,
 }
 

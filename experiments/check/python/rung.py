@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import torch
 
 import gemm_ref
 from experiments.check.subject import PLAIN, Options, Scales, Subject
+from experiments.records.contenders import gemm_of
 from experiments.records.request import UsageError
+from gemm_ref import Implementation
 from gemm_ref.dialect import BY_HAND, DIALECTS
 from gemm_ref.rung import DEFAULT_VARIANT
 
@@ -55,30 +55,30 @@ def find_rung(path: Path, options: Options) -> RungKernel | None:
         raise UsageError(f"{path.name} is a rung, whose registry entry has its launch: leave out {', '.join(names)}")
     if options.math and options.math not in rung.maths:
         raise UsageError(f"{rung.id} does not compute in {options.math}: it has {', '.join(rung.maths)}")
-    config = rung.config(rung.find_variant(DEFAULT_VARIANT, dialect.name), dialect.name)
-    tile, math = (config.BLOCK_M, config.BLOCK_N), options.math or rung.maths[0]
-    return RungKernel(path=path, name=rung.id, dialect=dialect.name, tile=tile, math=math)
+    variant, math = rung.find_variant(DEFAULT_VARIANT, dialect.name), options.math or rung.maths[0]
+    item = Implementation(rung, variant, dialect.name, math)
+    return RungKernel.of(item, lambda a, b, out: gemm_of(item)(a, b, out=out), path)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RungKernel(Subject):
-    """A rung in its default variant."""
+    """A kernel of the ladder, or a changed copy of it."""
+
+    gemm: Callable[..., torch.Tensor]  # of a, b and out
+
+    @staticmethod
+    def of(item: Implementation, gemm: Callable[..., torch.Tensor], path: Path = Path()) -> RungKernel:
+        """Returns the kernel of a rung, which `gemm` calls; path: of its file, where that is reported."""
+        tile = item.config.BLOCK_M, item.config.BLOCK_N
+        return RungKernel(path=path, name=item.stage.id, dialect=item.dialect, tile=tile, math=item.math, gemm=gemm)
 
     @property
     def how(self) -> str:
         dialect = "" if self.dialect == BY_HAND else f", dialect={self.dialect!r}"
-        return f"{self._package.__name__}.gemm(a, b, stage={self.name!r}{dialect}, math={self.math!r}, out=c)"
+        return f"{DIALECTS[self.dialect].package}.gemm(a, b, stage={self.name!r}{dialect}, math={self.math!r}, out=c)"
 
     def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
-        self._multiply(a, b, c)
+        self.gemm(a, b, out=c)
 
     def gpu_call(self, problem: gemm_ref.Problem) -> Callable[..., torch.Tensor]:
-        return self._multiply
-
-    def _multiply(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        dialect = {} if self.dialect == BY_HAND else {"dialect": self.dialect}
-        return self._package.gemm(a, b, stage=self.name, math=self.math, out=out, **dialect)
-
-    @property
-    def _package(self) -> ModuleType:
-        return importlib.import_module(DIALECTS[self.dialect].package)
+        return self.gemm

@@ -1,7 +1,7 @@
-"""docs/cost.md: what each rung takes to write, to compile and to hold, beside its speed.
+"""The blocks of docs/cost.md: what each rung takes to write, to compile and to hold, beside its speed.
 
-The words are in cost.md.j2. Lines and tokens are those of the sources as they are now; the rest is from the CSVs in a
-folder of results, and what was not measured is said to be so.
+Lines and tokens are those of the sources as they are now; the rest is from the CSVs in a folder of results, and what
+was not measured is said to be so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import gemm_ref
 from experiments.publish.answer import Answer, read_answer
 from experiments.publish.numbers import format_fixed, format_kib, format_number
 from experiments.publish.table import Table
-from experiments.publish.templates import make_templates
 from experiments.publish.wording import DIALECT_TITLES, NOT_MEASURED, name_defaults
 from experiments.records import compiled, environment, frames, store
 from experiments.records.controls import explained, size_name
@@ -30,23 +29,22 @@ Kernels = Mapping[tuple[str, str], Any]  # a rung's id and a dialect -> the row 
 Columns = Mapping[str, Callable[[str, str], str]]  # a column's head -> its text for a rung and a dialect
 
 
-def render(published: Path = store.PUBLISHED) -> str:
-    """The whole page, from the results in a folder."""
+# Block -> the page of docs/ that has it
+BLOCKS = dict.fromkeys(("cost-best", "cost-code", "cost-compiled"), "cost.md")
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one of BLOCKS, from the results in a folder."""
+    if name == "cost-code":
+        return _tabulate_code(published)
     compile_times, calls = _read_compile_times(published), _read_calls(published)
+    if name == "cost-compiled":
+        return _tabulate_compiled(compile_times, calls, published)
     answer = read_answer(published)
-    return (
-        make_templates(Path(__file__).parent)
-        .get_template("cost.md.j2")
-        .render(
-            best=[_describe_best(math, answer) for math in MATHS],
-            seconds=_describe_ranges({kernel: row.compile_s for kernel, row in compile_times.items()}, _one_place),
-            calls=_describe_ranges({kernel: row.median_us for kernel, row in calls.items()}, format_fixed),
-            written=_tabulate_code(published),
-            compiled=_tabulate_compiled(compile_times, calls, published),
-            picture=(published / "cost_vs_cublas.png").exists(),
-            folder=published.name,
-        )
-    )
+    seconds = _describe_ranges({kernel: row.compile_s for kernel, row in compile_times.items()}, _one_place)
+    on_host = _describe_ranges({kernel: row.median_us for kernel, row in calls.items()}, format_fixed)
+    times = f"Seconds to compile a default variant, median (least to most): {seconds}. Host, µs per call: {on_host}."
+    return "\n".join([*(_describe_best(math, answer) for math in MATHS), times])
 
 
 def _describe_best(math: str, answer: Answer) -> str:

@@ -21,8 +21,9 @@ from experiments.records.request import UsageError
 from experiments.records.source_lines import lines_of
 from gemm_ref import DIALECTS, Rung
 
-IN = {language: (f"answer.{language}", f"rungs.{language}") for language in LANGUAGES}  # language -> its blocks
-BLOCKS = tuple(name for blocks in IN.values() for name in blocks)
+# Block -> the README that has it
+BLOCKS = {f"{kind}.en": "README.md" for kind in ("answer", "rungs")}
+BLOCKS |= {f"{kind}.zh": "README.zh-CN.md" for kind in ("answer", "rungs")}
 
 
 def block(name: str, published: Path) -> str:

@@ -99,7 +99,7 @@ def test_the_sentences_are_those_that_somebody_has_read():
 
 def test_compile_times_are_those_of_the_page_about_cost():
     said = re.findall(r"([\d.]+) s in (\w+)", outcome("cost", store.read(store.PUBLISHED, "cost")))
-    page = cost.render(store.PUBLISHED)
+    page = cost.block("cost-best", store.PUBLISHED)
     assert len(said) == len(DIALECTS) and all(f"{title} {seconds} (" in page for seconds, title in said)
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.studies.shared.dot_vectors import Vectors, crafted_vectors, random_vectors
+from experiments.studies.shared.dot_vectors import Vectors, random_vectors
 from experiments.studies.shared.dots import DOTS, Dots, on_gpu
+from tests.ptx.units.crafted_vectors import crafted_vectors
 
 FILE = Path(__file__).with_suffix(".npz")
 LOTS, LOT = 100, 1000  # of random vectors
