@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from triton.runtime.cache import triton_key
 
 import gemm_ref
 from experiments.check import cage
@@ -154,6 +155,7 @@ def open_caged(path: Path, options: Options) -> CagedCall:
     with build.writing_cache():
         folder.mkdir(parents=True, exist_ok=True)
     provide_command(MODELS[options.like])
+    triton_key()  # before the fork: Triton hashes its own library, 0.4 s, once in the process that asks first
     own = Cage(f"the code of {path.name}", folder, project.readable(path))
     data = own.call(_open, path, options, folder)[0]
     with own.checked():

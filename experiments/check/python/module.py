@@ -28,9 +28,10 @@ import triton.language as tl
 from triton.compiler.errors import CompilationError
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import KernelInterface
+from triton.testing import Mark
 
 from experiments.check.python.project import Project
-from experiments.check.python.stand_in import NotOnStandIn, StandIn
+from experiments.check.python.stand_in import NotOnStandIn, StandIn, needs_gpu
 from experiments.check.python.untuned import Untuned
 from experiments.check.subject import read_source
 from experiments.records.request import UsageError
@@ -218,6 +219,7 @@ def _launching_nothing() -> contextlib.AbstractContextManager:
     stack = contextlib.ExitStack()
     for kind in (triton.JITFunction, Autotuner):
         stack.enter_context(mock.patch.object(kind, "run", refuse))
+    stack.enter_context(mock.patch.object(Mark, "run", needs_gpu("a benchmark")))  # which imports Matplotlib first
     stack.enter_context(triton.knobs.runtime.scope())
     triton.knobs.runtime.interpret = False  # the file may ask for Triton's interpreter, which compiles nothing
     stack.enter_context(contextlib.redirect_stdout(io.StringIO()))

@@ -125,7 +125,7 @@ class StandIn:
         return {
             **{name: _always(value) for name, value in answers.items()},
             **{name: _always(None) for name in nothing},
-            **{name: _never(f"torch.cuda.{name}") for name in refused},
+            **{name: needs_gpu(f"torch.cuda.{name}") for name in refused},
             **{name: lambda *_, **__: contextlib.nullcontext() for name in ("device", "device_of", "stream")},
         }
 
@@ -157,7 +157,7 @@ class _OnCpu(TorchFunctionMode):
         args = tuple(self._real(value) if func in _MOVE else value for value in args)
         kwargs = {name: self._real(value) if name == "device" else value for name, value in kwargs.items()}
         if self.reading and kwargs.get("device"):
-            size = func(*args, **kwargs | {"device": "meta"})
+            size = _SAME_SIZE.get(func, func)(*args, **kwargs | {"device": "meta"})
             if size.numel() > MAX_ELEMENTS:
                 return size
         return func(*args, **kwargs)
@@ -171,6 +171,8 @@ class _OnCpu(TorchFunctionMode):
 _PROPERTIES = {torch.Tensor.is_cuda.__get__: True, torch.Tensor.device.__get__: DEVICE, torch.Tensor.get_device: 0}
 _STAY = {torch.Tensor.cuda, torch.Tensor.pin_memory}
 _MOVE = {torch.Tensor.to}
+# Without memory torch computes the left one in Python, and imports SymPy for it, which takes longer than a check.
+_SAME_SIZE = {torch.randn: torch.rand}
 
 
 class _Driver(without_gpu.NoGpu):
@@ -194,10 +196,10 @@ class _Driver(without_gpu.NoGpu):
         return torch.cuda
 
     def get_benchmarker(self):
-        return _never("a benchmark")
+        return needs_gpu("a benchmark")
 
     def get_empty_cache_for_benchmark(self):
-        _never("a benchmark")()
+        needs_gpu("a benchmark")()
 
 
 class _Stream:
@@ -210,7 +212,9 @@ def _always(value: object):
     return lambda *_, **__: value
 
 
-def _never(what: str):
+def needs_gpu(what: str):
+    """Returns a function that raises NotOnStandIn."""
+
     def refuse(*_, **__):
         raise NotOnStandIn(f"{what} needs a GPU")
 
