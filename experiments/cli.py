@@ -126,10 +126,7 @@ app.command()(kernel_commands.demo)
 def run(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Experiments. [all of them]")] = None,
     stage: Annotated[list[str] | None, typer.Option(help="Only this rung: s04 or s04_shared_tile.")] = None,
-    backend: Annotated[
-        list[str] | None,
-        typer.Option(help=f"Only this: {format_choices(_BACKENDS)}."),
-    ] = None,
+    backend: Annotated[list[str] | None, typer.Option(help=f"Only this: {format_choices(_BACKENDS)}.")] = None,
     size: Annotated[list[str] | None, typer.Option(help="4096 for a cube, or MxNxK.")] = None,
     math: Annotated[str, typer.Option(help=f"Only this: {format_choices(MATHS)}.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda. On cpu, kernels run on the reference GPU.")] = "auto",

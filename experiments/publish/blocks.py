@@ -36,60 +36,36 @@ PAGES = {  # file -> what writes the whole of it from a folder of results
 }
 
 
-class MarkerError(UsageError):
-    """A document lacks the markers of a generated block."""
+def rewrite(document: Path, blocks: tuple[str, ...], published: Path = store.PUBLISHED) -> str:
+    """Returns the document's text, with its blocks as the data and the registry say.
 
-
-def _markers(name: str) -> tuple[str, str]:
-    return f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-
-
-def _marked(document: Path, blocks: tuple[str, ...]) -> str:
-    """The document's text. Raises MarkerError where the file or the markers of one of `blocks` are missing."""
+    Raises UsageError where the file or the markers of one of `blocks` are missing.
+    """
     text = document.read_text(encoding="utf-8") if document.exists() else ""
-    for begin, end in map(_markers, blocks):
+    for name in blocks:
+        begin, end = (f"<!-- {name}:{which} -->" for which in ("begin", "end"))
         if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-            raise MarkerError(f"{document.name} needs one line {begin} and below it one line {end}: what goes between")
+            raise UsageError(f"{document.name} needs one line {begin} and below it one line {end}: what goes between")
+        inside = f"{begin}\n{block(name, published)}\n{end}"
+        text = text[: text.index(begin)] + inside + text[text.index(end) + len(end) :]
     return text
 
 
-def update(document: Path, blocks: tuple[str, ...], write: bool, published: Path = store.PUBLISHED) -> bool:
-    """Whether a block in `document` differs from what the data and the registry say; rewrites them if `write`.
-
-    Raises MarkerError where the file or the markers of one of `blocks` are missing.
-    """
-    old = new = _marked(document, blocks)
-    for name in blocks:
-        begin, end = _markers(name)
-        text = f"{begin}\n{block(name, published)}\n{end}"
-        new = new[: new.index(begin)] + text + new[new.index(end) + len(end) :]
-    if write and new != old:
-        write_whole(document, new)
-    return new != old
-
-
-def update_page(document: Path, write: bool, published: Path = store.PUBLISHED) -> bool:
-    """Whether one of PAGES differs from what the data say; rewrites it if `write`."""
-    old = document.read_text(encoding="utf-8") if document.exists() else ""
-    new = PAGES[document](published)
-    if write and new != old:
-        write_whole(document, new)
-    return new != old
-
-
 def stale(write: bool) -> list[Path]:
-    """All documents that are not what the published data give; they are rewritten if `write`.
+    """Returns all documents that are not what the published data give; they are rewritten if `write`.
 
-    Raises MarkerError and UsageError as `update` does, and where the documents are not here; before it writes any.
+    Raises UsageError as `rewrite` does, and where the documents are not here; before it writes any.
     """
     if CHECKOUT is None:
         raise UsageError("the documents are not part of the installed package: run this in a checkout of the repo")
     readme.check_ideas()
-    for path, blocks in DOCUMENTS.items():
-        _marked(path, blocks)
     with store.unchanging():
-        changed = [path for path, blocks in DOCUMENTS.items() if update(path, blocks, write)]
-        return changed + [path for path in PAGES if update_page(path, write)]
+        texts = {path: rewrite(path, blocks) for path, blocks in DOCUMENTS.items()}
+        texts |= {path: render(store.PUBLISHED) for path, render in PAGES.items()}
+    changed = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    for path in changed if write else ():
+        write_whole(path, texts[path])
+    return changed
 
 
 def block(name: str, published: Path) -> str:

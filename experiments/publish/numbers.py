@@ -83,9 +83,9 @@ def format_range(values: Iterable[float], form: Callable[[float], str] = format_
     return f"{low}{unit}" if low == high else f"{low} to {high}{unit}"
 
 
-def format_ratio(ratio: Ratio | None, missing: str = "–") -> str:
-    """`0.998 (0.990 to 1.010)`: a ratio with its 95% interval."""
-    return missing if ratio is None else f"{ratio.median:.3f} ({format_interval(ratio.low, ratio.high)})"
+def format_ratio(ratio: Ratio | None) -> str:
+    """`0.998 (0.990 to 1.010)`: a ratio with its 95% interval; a dash without one."""
+    return "–" if ratio is None else f"{ratio.median:.3f} ({format_interval(ratio.low, ratio.high)})"
 
 
 def format_interval(low: float, high: float) -> str:

@@ -14,12 +14,7 @@ import pandas as pd
 
 import gemm_ref
 from experiments.publish.answer import Answer, read_answer
-from experiments.publish.numbers import (
-    format_edges,
-    format_number,
-    format_percent,
-    format_ratio,
-)
+from experiments.publish.numbers import format_edges, format_number, format_percent, format_ratio
 from experiments.publish.outcomes import describe_trust
 from experiments.publish.table import Table
 from experiments.publish.templates import make_templates

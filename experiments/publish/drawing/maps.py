@@ -96,12 +96,11 @@ def share_map(
     rows: Sequence[str],
     columns: Sequence[str],
     texts: np.ndarray | None = None,
-    size: float = 8,
 ) -> None:
-    """Draw shares of cuBLAS in % (rows, columns); `texts`, of a `size`, are in place of the numbers, where given."""
+    """Draw shares of cuBLAS in % (rows, columns); `texts` are in place of the numbers, where given."""
     if texts is None:
         texts = np.array([[format_short_percent(value) for value in line] for line in shares], dtype=object)
-    draw(ax, np.round(shares), texts, rows, columns, SHARE, 6.5 if len(columns) > 14 else size)
+    draw(ax, np.round(shares), texts, rows, columns, SHARE, 6.5 if len(columns) > 14 else 8)
 
 
 def kernel_map(

@@ -41,11 +41,7 @@ from experiments.records.contenders import Contender, gemm_of
 from experiments.records.request import FULL, Request
 from experiments.records.rows import ERROR, PASS, SKIPPED
 from experiments.studies.instructions.row import InstructionRow
-from experiments.studies.shared.reference_runs import (
-    count_accesses,
-    left_to_full_preset,
-    missing_disassembler,
-)
+from experiments.studies.shared.reference_runs import count_accesses, left_to_full_preset, missing_disassembler
 from gemm_ref.clock.loop import simulate
 from gemm_ref.launch import cdiv
 from gemm_ref.ptx.count.counts import COMPILED
