@@ -1,8 +1,8 @@
-"""Files of messages: what is refused, by area, each with its error's whole text on the line below it.
+"""Files of what is told: entries of one line, and below each what is told of it, which a test compares.
 
-An area begins with #, and a line that begins with a space is the error of the line above it. A line of Python without
-an error prepares what the calls use. A test file makes `Messages` of such a file and runs each entry; its `main` writes
-the errors again, which a reader then compares.
+`Messages` are such a file of what is refused, by area, each with its error's whole text. An area begins with #, and a
+line of Python without an error prepares what the calls use. A test's `main` writes what is told again, which a reader
+then compares.
 """
 
 from __future__ import annotations
@@ -15,6 +15,24 @@ from pathlib import Path
 import pytest
 
 from gemm_ref.ptx import PtxError
+
+
+def read_reports(file: Path) -> dict[str, list[str]]:
+    """Returns the lines of what is told by the line of its entry: they begin with a space, and an entry does not."""
+    found: dict[str, list[str]] = {}
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if line.startswith(" "):
+            found[list(found)[-1]].append(line.strip())
+        else:
+            found[line] = []
+    return found
+
+
+def write_reports(file: Path, report: Callable[[str], list[str]]) -> None:
+    """Writes the file again, with what is told of each entry today."""
+    lines = [line for entry in read_reports(file) for line in (entry, *(f"    {told}" for told in report(entry)))]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
 
 ERRORS = (PtxError, ValueError, RuntimeError, AssertionError)
 

@@ -16,6 +16,7 @@ import torch
 
 from gemm_ref import Launch, ptx
 from gemm_ref.ptx.detect.finding import RACE
+from tests.messages import read_reports, write_reports
 from tests.ptx.harness import compiled, run_kernel
 
 SOURCE, FILE = (Path(__file__).with_name(f"faults.{suffix}") for suffix in ("cu", "txt"))
@@ -67,25 +68,9 @@ def with_marks(text: str) -> str:
     return re.sub(r"(faults\.cu:|line )(\d+)", lambda place: place[1] + marks()[int(place[2])], text)
 
 
-def entries() -> dict[str, list[str]]:
-    """Returns what is told of each entry."""
-    found: dict[str, list[str]] = {}
-    for line in FILE.read_text(encoding="utf-8").splitlines():
-        if line.startswith(" "):
-            found[list(found)[-1]].append(line.strip())
-        else:
-            found[line] = []
-    return found
-
-
-@pytest.mark.parametrize("entry", entries())
-def test_what_is_told_of_a_fault(entry):
-    assert report(entry) == entries()[entry]
-
-
-def main() -> None:
-    lines = [line for entry in entries() for line in (entry, *(f"    {told}" for told in report(entry)))]
-    FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+@pytest.mark.parametrize("entry, told", read_reports(FILE).items())
+def test_what_is_told_of_a_fault(entry, told):
+    assert report(entry) == told
 
 
 def test_one_launch_is_ordered_before_the_next():
@@ -159,4 +144,4 @@ READ: bar.sync 2, 64; ld.shared.u32 %r2, [%r1]; END:"""
 
 
 if __name__ == "__main__":
-    main()
+    write_reports(FILE, report)
