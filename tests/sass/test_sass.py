@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gemm_ref.sass import mix
 from gemm_ref.sass.listing import Instruction, blocks, parse
 from gemm_ref.sass.loop import main_trip
 from gemm_ref.sass.occupancy import ARCHITECTURES, occupancy
+from tests.messages import read_reports
 
 
 def sass(*lines: str, name: str = "kernel") -> str:
@@ -45,70 +48,11 @@ def test_text_is_read_into_guards_opcodes_operands_and_labels():
     assert [block.successors for block in blocks(first)] == [(2, 1), (1, 2), (), (3,)]
 
 
-def two_ways(first: list[str], second: list[str]) -> tuple[str, ...]:
-    head = (".L_x_1:", "FFMA a", "@P0 BRA `(.L_x_2)", *first, "BRA `(.L_x_3)", ".L_x_2:", *second)
-    return (*head, ".L_x_3:", "@P1 BRA `(.L_x_1)", "EXIT")
-
-
-SCALAR, VECTOR = [f"LDG.E R{i}, d" for i in range(4, 8)], ["LDG.E.128 R4, d"]
-TRIPS = {
-    "from the head of the loop to the branch back": (TILE, "LDG.E.128.CONSTANT FFMA BRA"),
-    "no arithmetic in a loop": (("FFMA a", ".L_x_1:", "LDG.E R4, d", "@P0 BRA `(.L_x_1)", "EXIT"), ""),
-    "the inner loop computes more": (
-        (
-            ".L_x_1:",
-            "LDG.E R4, d",
-            ".L_x_2:",
-            "FFMA a",
-            "FFMA b",
-            "@P0 BRA `(.L_x_2)",
-            "FFMA tail",
-            "@P1 BRA `(.L_x_1)",
-        ),
-        "FFMA FFMA BRA",
-    ),
-    "a loop inside that waits": (
-        (
-            ".L_x_1:",
-            ".L_x_2:",
-            "SYNCS a",
-            "@!P0 BRA `(.L_x_2)",
-            "HGMMA.64x128x8.F32.TF32 a",
-            "@P1 BRA `(.L_x_1)",
-            "EXIT",
-        ),
-        "SYNCS BRA HGMMA.64x128x8.F32.TF32 BRA",
-    ),
-    "of two ways with the same bytes that of vectors": (two_ways(SCALAR, VECTOR), "FFMA BRA LDG.E.128 BRA"),
-    "wherever it stands": (two_ways(VECTOR, SCALAR), "FFMA BRA LDG.E.128 BRA BRA"),
-    "a trip with a next slice to load": (
-        (".L_x_1:", "@P0 BRA `(.L_x_2)", "LDG.E R4, d", ".L_x_2:", "FFMA a", "@P1 BRA `(.L_x_1)", "EXIT"),
-        "BRA LDG.E FFMA BRA",
-    ),
-    "threads that were apart go on where their barrier says": (
-        (
-            *(".L_x_1:", "BSSY B0, `(.L_x_3)", "@P0 BRA `(.L_x_2)", "LDG.E R4, d", ".L_x_2:", "BSYNC B0"),
-            *("LDG.E.128 R0, never", ".L_x_3:", "FFMA a", "@P1 BRA `(.L_x_1)", "EXIT"),
-        ),
-        "BSSY BRA LDG.E BSYNC FFMA BRA",
-    ),
-    "a branch with its condition among the operands": (
-        (".L_x_1:", "FFMA a", "BRA.U UP0, `(.L_x_1)", "FFMA b", "EXIT"),
-        "FFMA BRA.U",
-    ),
-    "a jump by a table": (
-        (
-            *(".L_x_1:", 'BRX R2 -0x40 (*"BRANCH_TARGETS .L_x_2,.L_x_3,.L_x_2"*)', ".L_x_2:", "FFMA a"),
-            *("@P0 BRA `(.L_x_1)", "EXIT", ".L_x_3:", "FFMA b", "FFMA c", "BRA `(.L_x_1)"),
-        ),
-        "BRX FFMA FFMA BRA",
-    ),
-}
-
-
-@pytest.mark.parametrize("lines, trip", TRIPS.values(), ids=TRIPS)
-def test_the_main_loop_and_one_trip_of_it(lines, trip):
-    assert trip_of(*lines) == trip.split()
+@pytest.mark.parametrize("entry, told", read_reports(Path(__file__).with_name("trips.txt")).items())
+def test_the_main_loop_and_one_trip_of_it(entry, told):
+    """Of code whose lines semicolons part."""
+    _, _, code = entry.partition(": ")
+    assert [" ".join(trip_of(*code.split("; "))) or "nothing"] == told
 
 
 def test_a_jump_that_the_text_does_not_name_is_an_error():
