@@ -259,11 +259,3 @@ cvta.to.{space}.u64 %rd5, %rd3; sub.u64 %rd5, %rd5, %rd2; add.u64 %rd4, %rd4, %r
 ld.param.u64 %rd6, [p0]; cvta.to.global.u64 %rd6, %rd6; add.u64 %rd6, %rd6, %rd1; st.u64 [%rd6], %rd4;"""
     run_kernel(body, [out], block=(64, 1, 1))
     assert bits_of(out) == [8 * i for i in range(64)]
-
-
-def test_hints_and_fences_change_no_value():
-    code = """.reg .b64 %p0x; createpolicy.fractional.L2::evict_last.b64 %p0x, 1.0;
-membar.gl; fence.acq_rel.gpu; fence.proxy.async; nanosleep.u32 100; griddepcontrol.wait;
-prefetch.global.L2 [%in]; prefetchu.L1 [%in]; discard.global.L2 [%in], 128; pmevent 1; brkpt;
-applypriority.global.L2::evict_normal [%in], 128; mov.b32 %d, %a;"""
-    assert evaluate(code, {"a": ("b32", [1, 2, 3])}, {"d": "b32"}) == {"d": [1, 2, 3]}

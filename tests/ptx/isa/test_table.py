@@ -13,7 +13,7 @@ OTHERS = {"match", "isspacep", "movmatrix", "call", "subc"}  # in features.cu; a
 def test_every_opcode_of_the_table_has_a_test():
     """In a table of cases, or in a kernel's text such as `bar.sync 0;`."""
     listed = {case.opcode for case in (*test_floats.CASES, *test_integers.CASES)}
-    files = Path(__file__).parents[1].rglob("test_*.py")
+    files = [*Path(__file__).parents[1].rglob("test_*.py"), Path(__file__).parents[1] / "core" / "programs.txt"]
     text = "\n".join(path.read_text(encoding="utf-8") for path in files if path != Path(__file__))
     written = {opcode for opcode in OPCODES if re.search(rf"(?<![\w.%]){opcode}(\.[\w{{]|\{{|;| [%\[{{\d])", text)}
     assert listed | written | OTHERS == set(OPCODES)

@@ -37,20 +37,6 @@ def test_a_shuffle_within_segments(mode, b):
         assert valid == [int(ok) for _, ok in want], (segments, bound)
 
 
-def test_a_shuffle_by_each_lanes_own_index_in_a_partial_last_warp():
-    values, _ = outputs("sub.u32 %r4, 7, %r0; and.b32 %r4, %r4, 7; shfl.sync.idx.b32 %r1, %r0, %r4, 31, -1;", 40)
-    assert values[32:] == [32 + (7 - lane) % 8 for lane in range(32, 40)]
-
-
-SHUFFLE_OF_SOME = "setp.lt.u32 %p2, %r0, 16; @!%p2 bra END; shfl.sync.bfly.b32 %r1, %r0, 1, 31, {}; END:\n"
-
-
-def test_half_a_warp_shuffles_alone_when_its_mask_says_so():
-    code = SHUFFLE_OF_SOME
-    assert outputs(code.format(0xFFFF))[0] == [lane ^ 1 if lane < 16 else 99 for lane in range(32)]
-    assert outputs(code.format(-1)) == outputs(code.format(0xFFFF))  # the others have left, and do not count
-
-
 def ballot(lanes) -> int:
     return sum(1 << lane for lane in lanes)
 
@@ -70,14 +56,6 @@ def test_votes_count_each_warp_alone(below):
         assert values == [ballot(i for i, bit in enumerate(true[lane // 32]) if bit) for lane in range(64)]
 
 
-def test_a_vote_leaves_out_lanes_that_are_not_members():
-    code = (
-        "setp.ge.u32 %p3, %r0, 24; @%p3 bra END; setp.ne.u32 %p2, %r0, 40; "
-        "vote.sync.ballot.b32 %r1, %p2, 0xffffff; END:\n"
-    )
-    assert outputs(code)[0] == [0xFFFFFF] * 24 + [99] * 8
-
-
 @pytest.mark.parametrize("form, combine", [
     ("add.u32", lambda x: sum(x) % 2**32), ("add.s32", lambda x: sum(x) % 2**32),
     ("min.u32", min), ("max.u32", max),
@@ -91,29 +69,8 @@ def test_a_reduction_is_of_each_warp_alone(form, combine):
     assert values == [combine(given[lane // 32 * 32 :][:32]) for lane in range(64)]
 
 
-def test_a_reduction_is_of_the_lanes_that_its_mask_names():
-    code = "setp.ge.u32 %p2, %r0, 8; @%p2 bra END; redux.sync.add.u32 %r1, %r0, 0xff; END:\n"
-    assert outputs(code, 40)[0] == [sum(range(8))] * 8 + [99] * 32
-
-
 def signed(bits: int) -> int:
     return bits - 2**32 if bits >= 2**31 else bits
-
-
-def test_activemask_shows_who_executes_together():
-    code = (
-        "and.b32 %r3, %r0, 1; setp.eq.u32 %p2, %r3, 0; @%p2 bra EVEN; activemask.b32 %r1; bra END; "
-        "EVEN: activemask.b32 %r1; END:\n"
-    )
-    assert outputs(code)[0] == [0x55555555 << lane % 2 for lane in range(32)]
-    assert outputs("activemask.b32 %r1;", 40)[0] == [0xFFFFFFFF] * 32 + [0xFF] * 8
-
-
-def test_elect_picks_the_lowest_member():
-    values, leader = outputs("elect.sync %r1|%p1, -1;", 64)
-    assert (values, leader) == ([0] * 64, [int(lane % 32 == 0) for lane in range(64)])
-    values, leader = outputs("setp.lt.u32 %p2, %r0, 5; @%p2 bra END; elect.sync %r1|%p1, 0xffffffe0; END:\n")
-    assert values[5:] == [5] * 27 and leader == [int(lane == 5) for lane in range(32)]
 
 
 @pytest.mark.parametrize("register, want", [

@@ -12,9 +12,10 @@ import torch
 
 from gemm_ref import Launch, ptx
 from tests.messages import Messages
+from tests.ptx.core import test_programs
 from tests.ptx.harness import HEADER, kernel_text, run_kernel, run_lanes
 from tests.ptx.isa import test_wmma
-from tests.ptx.units import test_bulk_copies, test_cluster, test_mbarriers, test_wgmma
+from tests.ptx.units import test_bulk_copies, test_cluster, test_wgmma
 
 REGISTERS = ".reg .b32 %r<5>; .reg .f32 %f<5>; .reg .f64 %d<5>; .reg .b16 %h<5>; .reg .pred %p<5>;\n"
 
@@ -30,7 +31,7 @@ def start(text: str, *arguments, grid: int = 1, cluster: int = 1) -> None:
 
 AREAS = {
     "instructions": lambda body: ptx.load(kernel_text(REGISTERS + body)),
-    "mbarriers": test_mbarriers.results,
+    "mbarriers": lambda text: test_programs.run("mbarriers", text, 32),
     "clusters": lambda body: test_cluster.results(body, (2, 1, 1), (2, 1, 1)),
     "tensor copies": lambda body: run_kernel(
         f"{test_bulk_copies.HEAD}\n{body}", [ptx.TensorMap(torch.zeros(8, 8), (8, 8)), torch.zeros(4)]

@@ -74,32 +74,6 @@ add.u32 %r12, %r12, %r9; st.global.u32 [%rd1], %r12; {MEET}"""
         assert found[(y * 8 + x) * 8 + thread] == wanted & 0xFFFFFFFF
 
 
-def test_atomics_in_another_blocks_shared_memory():
-    body = f"""@%p1 st.shared.u32 [%r1], 0; mapa.shared::cluster.u32 %r5, %r1, 0; {MEET}
-red.shared::cluster.add.u32 [%r5], %r0; {MEET} ld.shared.u32 %r6, [%r1]; st.global.u32 [%rd1], %r6; {MEET}"""
-    assert results(body, (4, 1, 1), (2, 1, 1)) == [992] * 32 + [0] * 32 + [992] * 32 + [0] * 32
-
-
-def test_arrivals_at_another_blocks_barrier():
-    body = f"""mov.u32 %r5, bar; @%p1 mbarrier.init.shared::cta.b64 [%r5], 64; fence.mbarrier_init.release.cluster;
-{MEET}
-mapa.shared::cluster.u32 %r6, %r5, 0; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r6];
-mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r5], 0; selp.u32 %r7, 1, 0, %p2;
-st.global.u32 [%rd1], %r7;
-{MEET}"""
-    assert results(body, (2, 1, 1), (2, 1, 1)) == [1] * 32 + [0] * 32
-
-
-def test_a_block_waits_for_the_slowest_of_its_cluster():
-    """Arriving and waiting are two things; a thread that has left is not waited for."""
-    body = """setp.eq.u32 %p2, %r2, 1; setp.eq.and.u32 %p3, %r0, 31, %p2; @%p3 exit; @%p2 bra SLOW; mov.u32 %r7, 0;
-barrier.cluster.arrive.relaxed; mapa.shared::cluster.u32 %r6, %r4, 1; barrier.cluster.wait;
-ld.shared::cluster.u32 %r7, [%r6]; st.global.u32 [%rd1], %r7; barrier.cluster.arrive; barrier.cluster.wait; exit;
-SLOW: mov.u32 %r8, 0; AGAIN: add.u32 %r8, %r8, 1; setp.lt.u32 %p4, %r8, 50; @%p4 bra AGAIN; st.shared.u32 [%r4], %r8;
-barrier.cluster.arrive; barrier.cluster.wait; barrier.cluster.arrive; barrier.cluster.wait;"""
-    assert results(body, (2, 1, 1), (2, 1, 1))[:31] == [50] * 31
-
-
 @pytest.mark.parametrize("blocks, cluster", [(3 * BATCH_LANES // 512 // 3 * 3, (3, 1, 1)), (600, (1, 4, 1))])
 def test_a_cluster_is_never_split_between_batches(blocks, cluster):
     size = cluster[0] * cluster[1]
@@ -124,15 +98,3 @@ mul.wide.u32 %rd1, %r1, 4; add.s64 %rd1, %rd1, %rd0; st.global.u32 [%rd1], %r0; 
     for cluster in ((1, 1, 1), (2, 1, 1)):
         ptx.run(kernel, Launch((4, 1, 1), (1, 1, 1), cluster=cluster), [out.zero_()])
         assert out.tolist() == [0, 1, 0, 1]
-
-
-def test_setmaxnreg_changes_nothing():
-    body = "setmaxnreg.dec.sync.aligned.u32 24; setmaxnreg.inc.sync.aligned.u32 256; st.global.u32 [%rd1], 3;"
-    assert results(body, (1, 1, 1), (1, 1, 1)) == [3] * 32
-
-
-def test_a_branch_by_a_table():
-    body = """and.b32 %r5, %r0, 3; TABLE: .branchtargets ZERO, ONE, TWO, ZERO; brx.idx %r5, TABLE;
-TWO: mov.u32 %r6, 22; bra DONE; ONE: mov.u32 %r6, 11; bra DONE; ZERO: mov.u32 %r6, 5;
-DONE: st.global.u32 [%rd1], %r6;"""
-    assert results(body, (1, 1, 1), (1, 1, 1)) == [5, 11, 22, 5] * 8

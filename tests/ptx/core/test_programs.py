@@ -1,0 +1,58 @@
+"""Short programs of PTX, and what each thread has in the end: programs.txt has an expression in t, the thread, of it.
+
+It is in %r1, or %r9 beside mbarriers and clusters, and 0 to begin with; 99 stands where a thread has stored nothing. A
+program is of 64 threads, unless its title says otherwise, and one of clusters of two blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.ptx.harness import run_lanes
+from tests.ptx.units import test_cluster
+
+FILE = Path(__file__).with_name("programs.txt")
+PROGRAMS = dict(
+    re.fullmatch(r"# (.*?)\n(.*)", entry, re.S).groups() for entry in FILE.read_text(encoding="utf-8").split("\n\n")
+)
+
+
+MBARRIER = ".shared .align 8 .b64 bar[4]; mov.u32 %r1, bar; mov.u32 %r9, 0;"
+
+
+def init(count: int) -> str:
+    return f"@%p1 mbarrier.init.shared::cta.b64 [%r1], {count}; bar.sync 0;"
+
+
+def has_ended(parity: int, number: int) -> str:
+    """Adds bit `number` to %r9 where the phase has ended; where not, threads are parked until nobody can run."""
+    test = f"mbarrier.test_wait.parity.shared::cta.b64 %p2, [%r1], {parity};"
+    return f"{test} selp.u32 %r8, {1 << number}, 0, %p2; or.b32 %r9, %r9, %r8;"
+
+
+WORDS = {"init": init, "has_ended": has_ended, "meet": lambda: test_cluster.MEET}
+
+
+def run(area: str, text: str, threads: int = 64) -> list[int]:
+    """Returns what each thread has; a line may be a word of WORDS and its numbers."""
+    lines = []
+    for line in text.splitlines():
+        name, *numbers = line.split()
+        lines.append(WORDS[name](*map(int, numbers)) if name in WORDS else line)
+    if area == "clusters":
+        lines = ["mov.u32 %r9, 0;", *lines, "st.global.u32 [%rd1], %r9;"]
+        return test_cluster.results("\n".join(lines), (2, 1, 1), (2, 1, 1), threads)
+    register = "%r9" if area == "mbarriers" else "%r1"
+    begin = MBARRIER if area == "mbarriers" else "mov.u32 %r1, 0;"
+    return run_lanes("\n".join([begin, *lines, f"st.global.u32 [%rd1], {register};"]), threads, filled=99)
+
+
+@pytest.mark.parametrize("title", PROGRAMS)
+def test_each_thread_has_what_it_should(title):
+    text, _, want = PROGRAMS[title].rpartition("\n> ")
+    area, _, about = title.partition(": ")
+    threads = int(about.rpartition(": ")[2].removesuffix(" threads")) if about.endswith(" threads") else 64
+    assert run(area, text, threads) == [eval(want, {"t": t}) for t in range(threads * (1 + (area == "clusters")))]
