@@ -185,15 +185,7 @@ document.addEventListener("keydown", (event) => {
   else return;
   event.preventDefault();
 });
-// Storage may be forbidden; the choice, which the report shares, then lasts as long as the page.
-const THEME = "gemm-ladder-theme";
-for (const input of document.querySelectorAll("input[name=theme]")) {
-  try { if (localStorage.getItem(THEME) === input.value) input.checked = true; } catch { /* not kept */ }
-  input.addEventListener("change", () => {
-    try { localStorage.setItem(THEME, input.value); } catch { /* not kept */ }
-    repaint();
-  });
-}
+for (const input of document.querySelectorAll("input[name=theme]")) input.addEventListener("change", repaint);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
 new ResizeObserver(() => now.trace && show()).observe($(".views"));
 addEventListener("hashchange", (event) => {

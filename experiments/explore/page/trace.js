@@ -3,17 +3,6 @@ const WARP = 32, BANKS = 32, WORD = 4, SECTOR = 32;
 const NOWHERE = -1; // of places: none. Of ids: a value that is no element of A, B or C
 const EMPTY = -2; // of ids: nothing was written there
 
-/** The bytes of a base64 text of raw deflate. */
-async function inflate(base64) {
-  const packed = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
-}
-
-async function inflateText(base64) {
-  return new TextDecoder().decode(await inflate(base64));
-}
-
 /** A trace as `page.py` stores it: its fields as JSON, in which an array says which numbers behind it are its own. */
 async function readTrace(base64) {
   const bytes = await inflate(base64), start = 4 + new DataView(bytes.buffer).getInt32(0, true);

@@ -1,19 +1,7 @@
 // What the page does beyond showing itself: tables that unpack, sort, filter and fold; links that open what they point
-// into; the theme that is kept; the place in the contents. Without it all but the rows of long tables is there.
-"use strict";
+// into; the place in the contents. Without it all but the rows of long tables is there.
 (() => {
   const FOLDED = 40; // rows of a table that are shown at first
-
-  // Storage may be forbidden, as it is in some browsers for files; the choice then lasts as long as the page.
-  const stored = {
-    get: () => { try { return localStorage.getItem("gemm-ladder-theme"); } catch { return null; } },
-    set: (value) => { try { localStorage.setItem("gemm-ladder-theme", value); } catch { /* not kept */ } },
-  };
-  const themes = [...document.querySelectorAll("input[name=theme]")];
-  for (const input of themes) {
-    if (input.value === stored.get()) input.checked = true;
-    input.addEventListener("change", () => stored.set(input.value));
-  }
 
   const make = (name, properties, ...children) => {
     const element = Object.assign(document.createElement(name), properties);
@@ -34,16 +22,10 @@
   const collator = new Intl.Collator("en", { numeric: true });
   const compare = (a, b) => (typeof a === "string" ? collator.compare(a, b) : a - b);
 
-  async function unpack(base64) {
-    const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-    return new Response(stream).json();
-  }
-
   async function enliven(box) {
     const table = box.querySelector("table"), body = table.tBodies[0], tools = box.querySelector(".tools");
     const output = tools.querySelector("output"), unfold = box.querySelector(".unfold");
-    const content = await unpack(box.querySelector("script").textContent);
+    const content = JSON.parse(await inflateText(box.querySelector("script").textContent));
     const classes = content.columns.map(({ kind }) => ({ text: "t", prose: "p" })[kind] ?? "");
     const rows = content.rows.map((cells) => ({
       cells, text: cells.join(" ").toLowerCase(),
