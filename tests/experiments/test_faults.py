@@ -30,6 +30,7 @@ def run(invoke, monkeypatch, example_study):
     """`run("report")`: the command's exit code, and what it says."""
     contender = Contender("s01_naive", "default", "cuda", "cuda", "fp32", ("cpu",), lambda: right)
     monkeypatch.setattr("experiments.explore.traces.gather_traces", lambda bars: TraceSet((), {}))
+    monkeypatch.setattr("experiments.explore.times.gather_times", lambda items, bars: {})
 
     def run(*arguments):
         result = invoke(*arguments, pool=[contender])
