@@ -163,16 +163,16 @@ def test_the_registry_says_which_rungs_are():
 
 @pytest.mark.parametrize("dialect", get_stage("s19").epilogues)
 def test_an_epilogue_gives_equal_bits_too(dialect):
-    """Of a tile of C and one of C^T, where bias and c are read in another order."""
+    """Of a tile of C and one of C^T, where bias and c are read in another order; on a GPU of two others too."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     a, b = cancelling_inputs(5, 48, 144, "bf16", device)
     random = torch.Generator().manual_seed(0)
     bias, c = (torch.randn(shape, generator=random).to(device) * 2**-20 for shape in (48, (5, 48)))
     extras = {"bias": bias, "activation": "gelu", "c": c.bfloat16(), "alpha": 1.1, "beta": 0.7}
-    few = "tile128x256", "tile64x192", "swapped64x16", "swapped64x32", "swapped64x16_deep", "swapped64x32_deep"
+    few = ("tile64x192", "swapped64x16_deep", "tile128x256", "swapped64x32_deep")[: 2 if device == "cpu" else 4]
     first, *others = (
         multiply(Implementation(get_stage("s19"), tile, dialect, "bf16"), a, b, **extras)
         for tile in few
         if tile in get_stage("s19").tiles[dialect]
     )
-    assert first.any() and all(torch.equal(first, other) for other in others)
+    assert others and first.any() and all(torch.equal(first, other) for other in others)
