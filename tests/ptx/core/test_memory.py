@@ -43,16 +43,6 @@ mul.wide.u32 %rd4, %r0, 8; add.s64 %rd1, %rd1, %rd4;
     assert bits_of(narrow) == values
 
 
-def test_vectors_sinks_and_negative_offsets():
-    source, out = words(range(100, 164)), words([0] * 64)
-    body = f"""{REGISTERS} shl.b32 %r1, %r0, 4; cvt.u64.u32 %rd2, %r1; add.s64 %rd0, %rd0, %rd2;
-add.s64 %rd1, %rd1, %rd2;
-add.s64 %rd0, %rd0, 64; ld.global.v4.u32 {{%r2, _, %r4, %r5}}, [%rd0+-64]; ld.global.v2.u32 {{%r6, %r7}}, [%rd0+-56];
-st.global.v4.u32 [%rd1], {{%r2, %r6, %r7, 9}};"""
-    run_kernel(body, [source, out], block=(16, 1, 1))
-    assert bits_of(out) == [x for i in range(16) for x in (100 + 4 * i, 102 + 4 * i, 103 + 4 * i, 9)]
-
-
 def test_shared_memory_begins_where_ptxas_and_the_system_let_it():
     """The first KiB is the system's, and the alignment of an array counts from there, as in the code for sm_90."""
     out, declared = words([0] * 4), ".shared .align 4 .b8 first[40]; .shared .align 8192 .b8 second[64];"
@@ -272,21 +262,6 @@ ld.shared.v4.u32 {{%r5, %r6, %r7, %r8}}, [%r2]; st.global.v4.u32 [%rd2], {{%r5, 
     found = bits_of(out)
     assert [found[4 * lane : 4 * lane + count] for lane in range(32)] == _matrices(count, bool(trans))
     assert bits_of(back) == rows[: 64 * count] + [0] * 64 * (4 - count)
-
-
-@pytest.mark.parametrize("space", ["shared", "global"])
-def test_a_base_before_its_array_that_the_offset_brings_back(space):
-    """In shared memory at 0 a register of 32 bits has wrapped round."""
-    out = words([0] * 32)
-    code = """.shared .align 4 .b8 room[128]; shl.b32 %r1, %r0, 2; mov.u32 %r2, room; add.s32 %r3, %r2, %r1;
-add.s32 %r4, %r3, -64; st.shared.u32 [%r4+64], %r0; bar.sync 0; ld.shared.u32 %r5, [%r4+64];"""
-    if space == "global":
-        code = "mov.u32 %r5, %r0;"
-    code += (
-        "mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd1, %rd0; add.s64 %rd1, %rd1, -64; st.global.u32 [%rd1+64], %r5;"
-    )
-    run_kernel(REGISTERS + code, [out, out])
-    assert bits_of(out) == list(range(32))
 
 
 @pytest.mark.parametrize("form", ["", ".trans"])

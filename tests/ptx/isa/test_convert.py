@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.ptx.harness import OpCase, bits_of, check, edge_values, evaluate, on_numbers, run_kernel, words
+from tests.ptx.harness import OpCase, check, edge_values, evaluate, on_numbers
 from tests.ptx.ieee import FORMATS, ROUND, decode, encode, number, width
 
 MODES = ("rn", "rz", "rm", "rp")
@@ -232,30 +232,3 @@ def test_a_comparison_combined_with_a_predicate_has_two_results(combine, negated
 def test_a_move_keeps_every_bit(kind):
     bits = kind if kind == "pred" else f"b{width(kind)}"  # also of a NaN
     check([OpCase(f"mov.{kind}", (bits,), bits, lambda a: a, values={0: edge_values(kind)})])
-
-
-def test_a_move_packs_and_unpacks_vectors_lowest_first():
-    values = [0x1122334455667788, 0xFFFFFFFF00000000, 0x8000000000000001]
-    code = """.reg .b16 %h<4>; .reg .b32 %w<2>;
-mov.b64 {%w0, %w1}, %a; mov.b64 %swapped, {%w1, %w0};
-mov.b64 {%h0, %h1, %h2, %h3}, %a; mov.b64 %turned, {%h3, %h2, %h1, %h0};
-mov.b64 {_, %top}, %a; mov.b32 {%h0, _}, %w0; mov.b32 %pair, {%h0, 7};"""
-    found = evaluate(code, {"a": ("b64", values)}, {"swapped": "b64", "turned": "b64", "top": "b32", "pair": "b32"})
-    quarters = [[v >> 16 * i & 0xFFFF for i in range(4)] for v in values]
-    assert found["swapped"] == [(v >> 32) | (v & 0xFFFFFFFF) << 32 for v in values]
-    assert found["turned"] == [sum(q << 16 * (3 - i) for i, q in enumerate(four)) for four in quarters]
-    assert found["top"] == [v >> 32 for v in values]
-    assert found["pair"] == [v & 0xFFFF | 7 << 16 for v in values]
-
-
-@pytest.mark.parametrize("space", ["shared", "local"])
-def test_a_generic_address_reaches_shared_and_local_memory_and_comes_back(space):
-    out = words([0] * 64, 64)
-    declared = f".{space} .align 8 .b8 room[512];"
-    body = f"""{declared} .reg .b64 %rd<9>; .reg .b32 %r<9>;
-mov.u32 %r1, %tid.x; mul.wide.u32 %rd1, %r1, 8; mov.u64 %rd2, room; add.u64 %rd2, %rd2, %rd1;
-cvta.{space}.u64 %rd3, %rd2; st.u64 [%rd3], %rd1; ld.{space}.u64 %rd4, [%rd2];
-cvta.to.{space}.u64 %rd5, %rd3; sub.u64 %rd5, %rd5, %rd2; add.u64 %rd4, %rd4, %rd5;
-ld.param.u64 %rd6, [p0]; cvta.to.global.u64 %rd6, %rd6; add.u64 %rd6, %rd6, %rd1; st.u64 [%rd6], %rd4;"""
-    run_kernel(body, [out], block=(64, 1, 1))
-    assert bits_of(out) == [8 * i for i in range(64)]

@@ -1,4 +1,4 @@
-"""Runs of `fma` do what they do one after the other, and products of 16 bits are added as ptxas compiles them."""
+"""Runs of `fma` do what they do one after the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from gemm_ref import ptx
 from gemm_ref.launch import Launch
 from gemm_ref.ptx.core.events import Observer
-from tests.ptx.harness import bits_of, kernel_text, run_kernel, words
+from tests.ptx.harness import bits_of, kernel_text, words
 
 LANES, REGISTERS = 64, 12
 POINTER = ".param .u64 p0"
@@ -100,24 +100,3 @@ def test_a_register_that_was_not_written_is_named_with_its_line():
     number = len(BEGIN.splitlines()) + 6
     with pytest.raises(ptx.UndefinedRegister, match=rf"probe.cu:{number}: .*%f15 is read before"):
         both("\n".join(tile(_5="fma.rn.f32 %f5, %f9, %f15, %f5;")))
-
-
-@pytest.mark.parametrize(
-    "multiply, add, more, want",
-    [
-        ("mul.f16", "add.f16 %h3, %h2, %h1;", "", 0x0010),
-        ("mul.f16", "add.f16 %h3, %h1, %h2;", "", 0x0010),
-        ("mul.rn.f16", "add.f16 %h3, %h2, %h1;", "", 0),
-        ("mul.f16", "LABEL: add.f16 %h3, %h2, %h1;", "", 0),
-        ("mul.f16", ".reg .pred %p0; setp.ne.u16 %p0, 1, 1; @%p0 ret; add.f16 %h3, %h2, %h1;", "", 0),
-        ("mul.f16", "mov.b16 %h0, 0; add.f16 %h3, %h2, %h1;", "", 0),
-        ("mul.f16", "add.f16 %h3, %h2, %h1;", "st.global.b16 [%rd0+2], %h2;", 0),
-    ],
-)
-def test_a_product_that_is_used_once_is_added_without_being_rounded(multiply, add, more, want):
-    """(1 + 2^-10)^2 - (1 + 2^-9) is 2^-20, and 0 where the square is rounded; ptxas for sm_90 does the same."""
-    out = words([0xFFFF] * 2, 16)
-    body = f""".reg .b16 %h<4>; .reg .b64 %rd0; ld.param.u64 %rd0, [p0]; mov.b16 %h0, 0x3C01; mov.b16 %h1, 0xBC02;
-{multiply} %h2, %h0, %h0; {add} st.global.b16 [%rd0], %h3; {more}"""
-    run_kernel(body, [out], block=(1, 1, 1))
-    assert bits_of(out)[0] == want
