@@ -19,8 +19,8 @@ from experiments.records.request import Request
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
 from experiments.studies.roofs import probes
 from experiments.studies.roofs import study as roofs
+from experiments.studies.roofs.picture import requested_intensity
 from experiments.studies.roofs.probes import PROBES, Machine
-from experiments.studies.roofs.roofline import requested_intensity
 from gemm_ref import Problem, ptx
 from gemm_ref.build import CACHE, BuildError, cached, digest, version_of
 from gemm_ref.launch import Launch
