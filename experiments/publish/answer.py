@@ -178,7 +178,7 @@ class Answer:
 
     def tabulate_classes(self) -> Table:
         """A row per compute type and class, with all that is known of each dialect."""
-        head = ["", "class", "problems", "take", *(dialect.title for dialect in DIALECTS.values())]
+        head = ["mode", "class", "problems", "take", *(dialect.title for dialect in DIALECTS.values())]
         lines = []
         for math in gemm_ref.MATHS:
             for name, of in self.classes.items():

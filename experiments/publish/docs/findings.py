@@ -136,7 +136,7 @@ class Findings:
                 cells += [format_ratio(self.compare(stage, dialect)), self.word(stage, dialect)]
             lines.append([f"[`{stage.id}`](ladder.md#{stage.id})", *cells])
         compared = [
-            text for name in self.others for text in (f"{DIALECTS[name].title} / {DIALECTS[BY_HAND].title}", "")
+            text for name in self.others for text in (f"{DIALECTS[name].title} / {DIALECTS[BY_HAND].title}", "verdict")
         ]
         words = [0, *(len(self.dialects) + 2 * place for place in range(1, len(self.others) + 1))]
         return Table.of(["rung", *self._titles, *compared], lines, words)
@@ -198,7 +198,7 @@ class Findings:
                 for name in self.dialects
             ]
             lines.append([title, str(len(own[list(frames.SIZES)].drop_duplicates())), *cells])
-        return Table.of(["shapes", "", *self._titles], lines, (0, *range(2, len(self._titles) + 2)))
+        return Table.of(["shapes", "problems", *self._titles], lines, (0, *range(2, len(self._titles) + 2)))
 
     def read_roof(self) -> tuple[int, dict[str, tuple[float, float]]]:
         """At how many shapes reading takes longest, and what the best rungs reach there: by dialect, "" for cuBLAS.

@@ -83,17 +83,9 @@ def _deep(at_size: pd.DataFrame) -> str:
     rungs = at_size[at_size["dialect"] != ""].sort_values("median_us")
     lines = []
     for row in rungs.head(6).itertuples():
-        name = kernel_name(row.stage, row.variant)
+        who = kernel_name(row.stage, row.variant), DIALECTS[row.dialect].title
         interval = format_interval(row.vs_cublas_low, row.vs_cublas_high)
-        lines.append(
-            [
-                name,
-                DIALECTS[row.dialect].title,
-                format_fixed(row.median_us, 1),
-                format_fixed(row.vs_cublas, 3),
-                interval,
-            ]
-        )
+        lines.append([*who, format_fixed(row.median_us, 1), format_fixed(row.vs_cublas, 3), interval])
     reference_us = next(iter(at_size.loc[at_size["backend"] == "cublas", "median_us"]), math.nan)
     size = " x ".join(map(str, workloads.DEEP)) + Controls(at_size).mark()
     said = explained(f"The six fastest at {size}; cuBLAS takes {format_fixed(reference_us, 1)} µs", size)

@@ -59,9 +59,8 @@ def _errors(rows: pd.DataFrame) -> str:
     parts |= {"other sizes": rows.drop(cubes.index)}
     parts |= {read(card).name: own for card, own in rows.groupby("card")} | {"all": rows}
     lines = [[name, *map(str, errors_of(own))] for name, own in parts.items() if len(own)]
-    return Table.of(
-        ["", "times", "median error", "90th percentile", "pairs", "in the right order"], lines
-    ).to_markdown()
+    head = ["", "predicted times", "median error", "90th percentile", "pairs", "in the right order"]
+    return Table.of(head, lines).to_markdown()
 
 
 def _largest(rows: pd.DataFrame) -> str:

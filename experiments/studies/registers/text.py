@@ -49,7 +49,8 @@ def _loops(frame: pd.DataFrame) -> str:
         cells = [format_fixed(clocks[warps], 2) if warps in clocks.index else "" for warps in (1, 2)]
         kept = "reused: " if form == _KEPT else ""
         lines.append([stage, kept + variant, format_fixed(own["predicted"].iloc[0], 2), *cells])
-    return Table.of(["instruction", "registers", "predicted", "1 warp", "2 warps"], lines, 2).to_markdown()
+    head = ["instruction", "registers", "predicted, clocks", "1 warp, clocks", "2 warps, clocks"]
+    return Table.of(head, lines, 2).to_markdown()
 
 
 def _blocks_per_sm(published: Path) -> str:
@@ -57,7 +58,8 @@ def _blocks_per_sm(published: Path) -> str:
     code = compiled.at_one_size(store.read(published, "instructions"))
     code = code[(code["arch"] == compiled.MAIN_ARCHITECTURE) & code["variant"].isin((_ONE, _TWO))]
     speed = frames.largest_cube(store.read(published, "ladder")).set_index(["stage", "variant", "dialect"])["vs_cublas"]
-    head = ["rung", *(f"{name}: {of}" for name in (_ONE, _TWO) for of in ("blocks per SM", "least", "of cuBLAS"))]
+    columns = "blocks per SM", "least clocks", "of cuBLAS"
+    head = ["rung", *(f"{name}: {of}" for name in (_ONE, _TWO) for of in columns)]
     lines = []
     for (stage, dialect), own in code.groupby(["stage", "dialect"], sort=False):
         cells = []
@@ -84,7 +86,8 @@ def _rung(frame: pd.DataFrame, stage: str, caption: str) -> str:
     said += " takes, and those measured with one block per SM and with two, with % of cuBLAS"
     library = frame[frame["backend"] == "cublas"]["clocks"]
     beside = f", which takes {format_fixed(library.iloc[0], 2)}" if len(library) else ""
-    table = Table.of(["variant", "rewrite", "registers", "least", "alone", "two blocks"], lines, 2).to_markdown()
+    clocks = (f"{what}, clocks" for what in ("least", "alone", "two blocks"))
+    table = Table.of(["variant", "rewrite", "registers", *clocks], lines, 2).to_markdown()
     return f"{table}\n\n{said}{beside}. {explained(caption, size)}."
 
 

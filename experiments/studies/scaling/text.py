@@ -39,7 +39,7 @@ def _strong(frame: pd.DataFrame) -> pd.DataFrame:
 def _ways(own: pd.DataFrame, controls: Controls, folder: Path) -> str:
     """A line for each math mode, layout and size."""
     head = ["math", "GPUs", "layout", "M = N = K", f"{IN_TURN}, ms", f"{FUSED}, ms"]
-    head += [f"{OVERLAPPED}, cuBLAS", f"{OVERLAPPED}, ours", f"beside {FUSED}"]
+    head += [f"{OVERLAPPED}, cuBLAS, ms", f"{OVERLAPPED}, ours, ms", f"beside {FUSED}"]
     lines = []
     places = [own["math"].map(list(MATHS).index), own["layout"].map(LAYOUTS.index), own["m"]]
     for _, rows in own.groupby(places):

@@ -141,7 +141,7 @@ def test_every_cell_of_the_first_table(page, head):
 
 
 def test_every_cell_of_the_classes_in_the_findings():
-    table = table_of("docs/findings.md", "| | class | problems")
+    table = table_of("docs/findings.md", "| mode | class | problems")
     assert len(table) == len(ITEM_BYTES) * len(CLASSES)
     for compute, name, count, taken, *cells in table:
         rows = rows_of(compute, name.rstrip("‡"))
