@@ -1,4 +1,4 @@
-"""Files of what is told: entries of one line, and below each what is told of it, which a test compares.
+"""Files of what is told: entries of one line, or blocks, and below each what is told of it, which a test compares.
 
 `Messages` are such a file of what is refused, by area, each with its error's whole text. An area begins with #, and a
 line of Python without an error prepares what the calls use. A test's `main` writes what is told again, which a reader
@@ -11,10 +11,35 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from gemm_ref.ptx import PtxError
+
+
+class Block(NamedTuple):
+    """A title, which begins with #, lines of text, and what is told of it, of which each line begins with >."""
+
+    title: str
+    lines: list[str]
+    expected: list[str]
+
+
+def read_blocks(file: Path) -> list[Block]:
+    """Returns the blocks of a file, which empty lines part."""
+    found = []
+    for text in file.read_text(encoding="utf-8").rstrip("\n").split("\n\n"):
+        title, *lines = text.splitlines()
+        told = [line[2:] for line in lines if line.startswith("> ")]
+        found.append(Block(title.removeprefix("# "), lines[: len(lines) - len(told)], told))
+    return found
+
+
+def write_blocks(file: Path, report: Callable[[Block], list[str]]) -> None:
+    """Writes the file again, with what is told of each block today."""
+    texts = ["\n".join([f"# {x.title}", *x.lines, *(f"> {line}" for line in report(x))]) for x in read_blocks(file)]
+    file.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
 
 
 def read_reports(file: Path) -> dict[str, list[str]]:

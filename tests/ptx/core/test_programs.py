@@ -7,20 +7,15 @@ program is of 64 threads, unless its title says otherwise, and one of clusters o
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
+from tests.messages import read_blocks
 from tests.ptx.harness import run_lanes
 from tests.ptx.units import test_cluster
 
 FILE = Path(__file__).with_name("programs.txt")
-PROGRAMS = dict(
-    re.fullmatch(r"# (.*?)\n(.*)", entry, re.S).groups() for entry in FILE.read_text(encoding="utf-8").split("\n\n")
-)
-
-
 MBARRIER = ".shared .align 8 .b64 bar[4]; mov.u32 %r1, bar; mov.u32 %r9, 0;"
 
 
@@ -37,10 +32,10 @@ def has_ended(parity: int, number: int) -> str:
 WORDS = {"init": init, "has_ended": has_ended, "meet": lambda: test_cluster.MEET}
 
 
-def run(area: str, text: str, threads: int = 64) -> list[int]:
+def run(area: str, text: list[str], threads: int = 64) -> list[int]:
     """Returns what each thread has; a line may be a word of WORDS and its numbers."""
     lines = []
-    for line in text.splitlines():
+    for line in text:
         name, *numbers = line.split()
         lines.append(WORDS[name](*map(int, numbers)) if name in WORDS else line)
     if area == "clusters":
@@ -51,9 +46,9 @@ def run(area: str, text: str, threads: int = 64) -> list[int]:
     return run_lanes("\n".join([begin, *lines, f"st.global.u32 [%rd1], {register};"]), threads, filled=99)
 
 
-@pytest.mark.parametrize("title", PROGRAMS)
-def test_each_thread_has_what_it_should(title):
-    text, _, want = PROGRAMS[title].rpartition("\n> ")
-    area, _, about = title.partition(": ")
+@pytest.mark.parametrize("program", read_blocks(FILE), ids=lambda program: program.title)
+def test_each_thread_has_what_it_should(program):
+    area, _, about = program.title.partition(": ")
     threads = int(about.rpartition(": ")[2].removesuffix(" threads")) if about.endswith(" threads") else 64
-    assert run(area, text, threads) == [eval(want, {"t": t}) for t in range(threads * (1 + (area == "clusters")))]
+    every = range(threads * (1 + (area == "clusters")))
+    assert run(area, program.lines, threads) == [eval(program.expected[0], {"t": t}) for t in every]

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
 
 from gemm_ref import ptx
+from tests.messages import Block, read_blocks, write_blocks
 from tests.ptx.harness import run_kernel
 from tests.ptx.units.test_bulk_copies import HEAD, LOAD, STORE
 from tests.ptx.units.test_wgmma import COMMIT, FENCE, WAIT_GROUP, descriptor, instruction, setting
@@ -96,56 +96,27 @@ def kernel(lines: list[str]) -> str:
     return "\n".join([*body, "DONE: mov.u32 %r7, 0;" if sizes else ""])
 
 
-class Twins(NamedTuple):
-    """A kernel with a fault, its twin without it, and what is told of the former."""
-
-    name: str
-    blocks: int  # of a cluster
-    threads: int
-    lines: tuple[str, ...]
-    findings: tuple[str, ...]
-
-    def report(self, left_out: str) -> list[str]:
-        """Returns what is told of the kernel without the lines that begin with this sign."""
-        lines = [line if line.startswith("warps ") else line[2:] for line in self.lines if line[0] != left_out]
-        arguments, names = [ptx.TensorMap(torch.ones(8, 8), (8, 8)), torch.zeros(64)], ["", "", *lines, ""]
-        grid, block = (self.blocks, 1, 1), (self.threads, 1, 1)
-        detectors = ptx.Detectors()
-        try:
-            run_kernel(kernel(lines), arguments, grid, block, observers=[detectors], cluster=grid)
-        except ptx.PtxError as error:
-            place = re.match(r"probe.cu:(\d+)", str(error))
-            return [f"{type(error).__name__}: {names[int(place[1])] if place else str(error).split(':')[0]}"]
-        found = detectors.findings
-        return [
-            f"{each.kind}: {names[each.line]} / {names[each.other_line or 0]}".removesuffix(" / ") for each in found
-        ]
+def report(twins: Block, left_out: str) -> list[str]:
+    """Returns what is told of a kernel without the lines that begin with this sign."""
+    size = re.search(r": (?:(\d) blocks of )?(\d+) threads$", twins.title)
+    grid, block = (int(size[1] or 1), 1, 1), (int(size[2]), 1, 1)
+    lines = [line if line.startswith("warps ") else line[2:] for line in twins.lines if line[0] != left_out]
+    arguments, names = [ptx.TensorMap(torch.ones(8, 8), (8, 8)), torch.zeros(64)], ["", "", *lines, ""]
+    detectors = ptx.Detectors()
+    try:
+        run_kernel(kernel(lines), arguments, grid, block, observers=[detectors], cluster=grid)
+    except ptx.PtxError as error:
+        place = re.match(r"probe.cu:(\d+)", str(error))
+        return [f"{type(error).__name__}: {names[int(place[1])] if place else str(error).split(':')[0]}"]
+    found = detectors.findings
+    return [f"{each.kind}: {names[each.line]} / {names[each.other_line or 0]}".removesuffix(" / ") for each in found]
 
 
-def read() -> list[Twins]:
-    found = []
-    for entry in FILE.read_text(encoding="utf-8").rstrip("\n").split("\n\n"):
-        head, *lines = entry.splitlines()
-        name, blocks, threads = re.fullmatch(r"# (.*): (?:(\d) blocks of )?(\d+) threads", head).groups()
-        findings = tuple(line[2:] for line in lines if line[0] == ">")
-        found.append(Twins(name, int(blocks or 1), int(threads), tuple(x for x in lines if x[0] != ">"), findings))
-    return found
-
-
-@pytest.mark.parametrize("twins", read(), ids=lambda twins: twins.name)
+@pytest.mark.parametrize("twins", read_blocks(FILE), ids=lambda twins: twins.title)
 def test_a_fault_is_told_and_its_twin_is_right(twins):
-    assert twins.report("+") == []
-    assert twins.report("-") == list(twins.findings)
-
-
-def main() -> None:
-    entries = []
-    for twins in read():
-        blocks = f"{twins.blocks} blocks of " if twins.blocks > 1 else ""
-        findings = [f"> {line}" for line in twins.report("-")]
-        entries.append("\n".join([f"# {twins.name}: {blocks}{twins.threads} threads", *twins.lines, *findings]))
-    FILE.write_text("\n\n".join(entries) + "\n", encoding="utf-8")
+    assert report(twins, "+") == []
+    assert report(twins, "-") == twins.expected
 
 
 if __name__ == "__main__":
-    main()
+    write_blocks(FILE, lambda twins: report(twins, "-"))

@@ -31,7 +31,7 @@ def start(text: str, *arguments, grid: int = 1, cluster: int = 1) -> None:
 
 AREAS = {
     "instructions": lambda body: ptx.load(kernel_text(REGISTERS + body)),
-    "mbarriers": lambda text: test_programs.run("mbarriers", text, 32),
+    "mbarriers": lambda text: test_programs.run("mbarriers", [text], 32),
     "clusters": lambda body: test_cluster.results(body, (2, 1, 1), (2, 1, 1)),
     "tensor copies": lambda body: run_kernel(
         f"{test_bulk_copies.HEAD}\n{body}", [ptx.TensorMap(torch.zeros(8, 8), (8, 8)), torch.zeros(4)]

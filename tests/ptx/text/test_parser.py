@@ -1,13 +1,25 @@
-"""What the parser reads, and what it says of text that it cannot."""
+"""What the parser reads: literals, operands, and the places of instructions, which parsed.txt has.
+
+`python -m tests.ptx.text.test_parser` writes the places again, which a reader then compares.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gemm_ref.ptx.text.operands import Address, Immediate, Negated, Pair, Register, Symbol, Vector
 from gemm_ref.ptx.text.parser import parse
-from tests.ptx.harness import HEADER, bits_of, kernel_text, run_kernel, words
+from tests.messages import Block, read_blocks, write_blocks
+from tests.ptx.harness import HEADER, kernel_text
+
+PARSED = Path(__file__).with_name("parsed.txt")
+FILES = """.file 2 "/usr/local/cuda-13.0/targets/x86_64-linux/include/mma.hpp"
+.file 3 "/home/cuda_kernels/include/own.cuh"
+.file 4 "/env/site-packages/triton/standard.py"
+"""
 
 
 def instruction(text: str):
@@ -31,66 +43,19 @@ def test_operands_of_every_shape():
     )  # fmt: skip
 
 
-def test_places_come_from_loc_and_line_0_keeps_the_last():
-    body = "{\n.loc 1 12 3\nop1;\n.loc 1 0 0\nop2;\n.loc 1 9 2, function_name $L1, inlined_at 1 3 4\nop3; }"
-    places = [instruction.place for instruction in parse(f"{HEADER}.entry k()\n{body}")["k"].instructions]
-    assert places == ["probe.cu:12: op1", "probe.cu:12: op2", "probe.cu:9: op3"]
-
-
-def test_a_line_that_was_inlined_has_the_whole_chain_of_calls():
-    body = """
-        .loc 1 9 1
-        .loc 1 5 2, function_name $A, inlined_at 1 9 1
-        .loc 1 3 3, function_name $B, inlined_at 1 5 2
-        op1;
-        .loc 1 9 1
-        op2;
-        .loc 1 3 3
-        op3; // nvcc does not say twice where line 3 was inlined
-        .loc 1 5 2, function_name $A, inlined_at 1 5 2
-        .loc 1 3 3, function_name $B, inlined_at 1 5 2
-        op4; // of a function that was inlined in itself
-    """
-    instructions = parse(f"{HEADER}.entry k()\n{{\n{body}\n}}")["k"].instructions
-    chain = ("probe.cu:5", "probe.cu:9")
-    assert [instruction.callers for instruction in instructions] == [chain, (), chain, chain]
-
-
-LIBRARIES = ("/usr/local/cuda-13.0/targets/x86_64-linux/include/mma.hpp", "/env/site-packages/triton/standard.py")
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_what_a_library_does_has_the_line_that_calls_it(library):
-    body = """
-        .loc 1 9 1
-        .loc 3 7 1, function_name $A, inlined_at 1 9 1
-        .loc 2 5 2, function_name $B, inlined_at 3 7 1
-        .loc 2 4 2, function_name $C, inlined_at 2 5 2
-        op1;
-        .loc 2 3 3
-        op2; // of a function that was called, and not inlined
-    """
-    more = f'.file 2 "{library}"\n.file 3 "/home/cuda_kernels/include/own.cuh"\n'
-    first, second = parse(f"{HEADER}{more}.entry k()\n{{\n{body}\n}}")["k"].instructions
-    assert (first.file, first.line, first.callers) == ("own.cuh", 7, ("probe.cu:9",))
-    assert (second.file, second.line) == (library.rsplit("/", 1)[-1], 3)
-
-
-def test_comments_are_left_out():
-    assert [i.name for i in parse(kernel_text("op1; // op2;\n/* op3;\n op4; */ op5;"))["probe"].instructions] == [
-        "op1",
-        "op5",
-        "ret",
+def places(block: Block) -> list[str]:
+    """Returns the file and the line of each instruction, and those of its callers."""
+    body = "\n".join(block.lines)
+    instructions = parse(f"{HEADER}{FILES}.entry k()\n{{\n{body}\n}}")["k"].instructions
+    return [
+        f"{x.file}:{x.line}: {x.name}{''.join(f', called at {place}' for place in x.callers)}" for x in instructions
     ]
 
 
-def test_names_in_inner_braces_belong_to_them():
-    # inline assembly that is expanded twice declares its registers and labels twice
-    out = words([0])
-    twice = (
-        "{{ .reg .{} t; .reg .pred p; mov.{} t, {}; setp.gt.u32 p, %r1, 0; @p bra DONE; add.u32 %r1, %r1, {}; DONE: }}"
-    )
-    body = ".reg .b64 %rd0; .reg .b32 %r1; ld.param.u64 %rd0, [p0]; mov.u32 %r1, 1;"
-    body += twice.format("b32", "u32", 1, 5) + " add.u32 %r1, %r1, 10; " + twice.format("b64", "u64", 2, 100)
-    run_kernel(body + "st.global.u32 [%rd0], %r1;", [out], block=(1, 1, 1))
-    assert bits_of(out) == [11]
+@pytest.mark.parametrize("block", read_blocks(PARSED), ids=lambda block: block.title)
+def test_an_instruction_has_its_place_and_its_callers(block):
+    assert places(block) == block.expected
+
+
+if __name__ == "__main__":
+    write_blocks(PARSED, places)
