@@ -176,16 +176,6 @@ def test_an_async_copy_fills_with_zeros_and_reads_no_byte_past_its_source_size(s
     assert _copied(copy, given) == want
 
 
-@pytest.mark.parametrize("operand, sizes", [("%r9", [0, 6, 12, 16]), ("%p1", [0, 0, 16, 16])])
-def test_a_source_size_of_each_lanes_own(operand, sizes):
-    """A predicate says that the source is ignored."""
-    data = list(range(1, 65))
-    copy = f"""mul.lo.u32 %r9, %r0, 6; min.u32 %r9, %r9, 16; setp.lt.u32 %p1, %r0, 2;
-cp.async.cg.shared.global [%r2], [%rd0], 16, {operand}; cp.async.wait_all;"""
-    want = [b for i, n in enumerate(sizes) for b in data[16 * i : 16 * i + n] + [0] * (16 - n)]
-    assert _copied(copy, data) == want
-
-
 @pytest.mark.parametrize("form, count", [("", 1), (".noinc", 4)])
 def test_copies_arrive_at_an_mbarrier(form, count):
     """Without `.noinc` the arrivals are added to those that the phase expects, and a thread has to arrive besides."""
@@ -203,27 +193,6 @@ add.u32 %r2, %r2, %r1;"""  # a lane reads what another one has copied
         with ptx.watched(detectors := ptx.Detectors(outputs=())):
             assert _copied(copy + then, data) == want
         assert {finding.kind for finding in detectors.findings} == kinds
-
-
-@pytest.mark.parametrize("waits, landed", [
-    ("", 0), ("cp.async.commit_group;", 0), ("cp.async.commit_group; cp.async.wait_group 1;", 0),
-    ("cp.async.commit_group; cp.async.commit_group; cp.async.wait_group 1;", 1), ("cp.async.wait_group 0;", 0),
-    ("cp.async.commit_group; cp.async.wait_group 0;", 1), ("cp.async.wait_all;", 1),
-])  # fmt: skip
-def test_an_async_copy_lands_at_the_wait_for_its_group_and_not_before(waits, landed):
-    data = list(range(64))
-    copy = f"cp.async.cg.shared.global [%r2], [%rd0], 16; {waits}"
-    assert _copied(copy, data) == (data if landed else SEVEN * 4)
-
-
-def test_groups_belong_to_each_lane():
-    # odd lanes commit an empty group more, so that wait_group 1 reaches their copy and not the even lanes'
-    copy = """and.b32 %r9, %r0, 1; setp.eq.u32 %p1, %r9, 1; cp.async.cg.shared.global [%r2], [%rd0], 16;
-cp.async.commit_group;
-@!%p1 bra EVEN; cp.async.commit_group;
-EVEN: cp.async.wait_group 1;"""
-    data = list(range(64))
-    assert _copied(copy, data) == SEVEN + data[16:32] + SEVEN + data[48:]
 
 
 # --- ldmatrix and stmatrix -----------------------------------------------------------------------------------

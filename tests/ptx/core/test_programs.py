@@ -29,7 +29,13 @@ def has_ended(parity: int, number: int) -> str:
     return f"{test} selp.u32 %r8, {1 << number}, 0, %p2; or.b32 %r9, %r9, %r8;"
 
 
-WORDS = {"init": init, "has_ended": has_ended, "meet": lambda: test_cluster.MEET}
+def begin_copies() -> str:
+    """Gives each thread t a word of global memory at %rd1, which is 257 t, and one of shared memory at %r3, a 7."""
+    shared = ".shared .align 4 .b8 room[256]; mov.u32 %r3, room; mad.lo.u32 %r3, %r0, 4, %r3; st.shared.u32 [%r3], 7;"
+    return f"{shared} mul.lo.u32 %r4, %r0, 257; st.global.u32 [%rd1], %r4;"
+
+
+WORDS = {"init": init, "has_ended": has_ended, "meet": lambda: test_cluster.MEET, "begin_copies": begin_copies}
 
 
 def run(area: str, text: list[str], threads: int = 64) -> list[int]:
