@@ -8,6 +8,7 @@ import torch
 
 import gemm_ref
 from gemm_ref.baselines import BASELINES
+from gemm_ref.baselines.cutlass import HOPPER
 from gemm_ref.baselines.products import FUNCTIONS, fp32_products
 
 CPU = [item for item in BASELINES.values() if item.device == "cpu"]
@@ -76,3 +77,8 @@ def test_torch_computes_in_ieee_fp32(monkeypatch):
     with fp32_products("tf32"):
         FUNCTIONS["torch_blas"](torch.ones(2, 2), torch.ones(2, 2))
     assert precisions == ["ieee"]
+
+
+def test_every_baseline_has_a_function():
+    assert FUNCTIONS.keys() == BASELINES.keys()
+    assert BASELINES["cutlass_hopper"].maths == tuple(HOPPER)

@@ -1,9 +1,10 @@
-"""Every mistake a caller can make gets an error that names it and says what would be right."""
+"""What a call decides, and refuses beside the mistakes that messages.txt has; and the names of the package."""
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 import cuda_kernels
 import gemm_ref
 import triton_kernels
-from gemm_ref import STAGES, Config, Rung, validate
+from gemm_ref import STAGES, Config, Rung, computing, validate
 from gemm_ref.call import validate as checks
 from gemm_ref.launch import REFERENCE_SMS
 from gemm_ref.rung import Tma
@@ -117,3 +118,11 @@ def test_sizes_past_32_bits():
         if parts > 1:
             with pytest.raises(ValueError, match=said):
                 gemm_ref.split_operand(long, "a", math=math)
+
+
+def test_no_name_is_hidden_by_a_module():
+    """Importing a module sets its name in the package: a function of that name would be lost."""
+    modules = {path.stem for path in Path(gemm_ref.__file__).parent.iterdir()}
+    names = {name for name in vars(computing) if not name.startswith("_") and name != "annotations"}
+    assert len(names) > 10 and all(getattr(gemm_ref, name) is getattr(computing, name) for name in names)
+    assert not modules & names

@@ -93,7 +93,7 @@ FEATURE(movmatrix) {
     CHECK((d & 0xffff) == column * 4 + row / 2 && d >> 16 == (column + 1) * 4 + row / 2);
 }
 
-// --- functions that nvcc calls, and does not inline: test_call.py
+// --- functions that nvcc calls, and does not inline
 struct Pair {
     int a;
     float b;
