@@ -82,8 +82,12 @@ def _random(shape: tuple[int, int], kind: str, seed: np.random.SeedSequence) -> 
         else:
             view[:] = rng.integers(-INTEGER_LIMIT, INTEGER_LIMIT, view.size, dtype=np.int8, endpoint=True)
 
+    streams = seed.spawn(len(starts))
+    if len(starts) == 1:  # threads would take longer to start
+        fill(starts[0], streams[0])
+        return out
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(fill, starts, seed.spawn(len(starts))))
+        list(pool.map(fill, starts, streams))
     return out
 
 
