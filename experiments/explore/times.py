@@ -8,7 +8,7 @@ from experiments import processes
 from experiments.bench import predictions
 from experiments.explore.page import TOUR, key_of
 from experiments.progress import Bars
-from experiments.publish.pages.timed import TimedFile
+from experiments.publish.pages.coloured import TimedFile
 from experiments.records import frames
 from experiments.records.source_lines import kernel_file
 from gemm_ref import Implementation, clock, implementations

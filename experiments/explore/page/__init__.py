@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from experiments.explore.traces.record import Trace, plain
 from experiments.publish.pages import deflate, make_page_templates
-from experiments.publish.pages.timed import TimedFile
+from experiments.publish.pages.coloured import TimedFile
 from experiments.publish.report.sources import read_sources
 from gemm_ref import DIALECTS, STAGES
 from gemm_ref.launch import cdiv

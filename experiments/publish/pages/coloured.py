@@ -1,9 +1,10 @@
-"""Sources as HTML in colour; base.css has the colours."""
+"""Sources as HTML in colour, with what each line takes of a predicted time; base.css has the colours."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 from pygments.lexers.c_like import CudaLexer
@@ -28,6 +29,14 @@ _CLASSES = {
     Token.String: "s",
     Token.String.Doc: "c",
 }
+
+
+@dataclass(frozen=True)
+class TimedFile:
+    """The predicted time of a kernel, for readers of the file that it is defined in."""
+
+    says: str
+    lines: Mapping[int, tuple[str, str]]  # by line: its share of the time, and what that consists of
 
 
 def colour_source(text: str, suffix: str) -> list[Markup]:
@@ -55,3 +64,15 @@ def _lineage(kind: _TokenType | None) -> Iterator[_TokenType]:
     while kind is not None:
         yield kind
         kind = kind.parent
+
+
+def mark_lines(lines: Iterable[Markup], time: TimedFile | None) -> Markup:
+    """The lines of `colour_source` in one text, with their shares of the time."""
+    shares = time.lines if time else {}
+    marked = (_mark(line, *shares[number]) if number in shares else line for number, line in enumerate(lines, 1))
+    return Markup("").join(marked)
+
+
+def _mark(line: Markup, share: str, what: str) -> Markup:
+    start = f'<span class=l data-time={share} title="{escape(what)}" style=--t:{share};--i:'
+    return Markup(str(line).replace("<span class=l style=--i:", start, 1))

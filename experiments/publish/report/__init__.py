@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from experiments.progress import Bars
-from experiments.publish.pages.timed import TimedFile
+from experiments.publish.pages.coloured import TimedFile
 from experiments.publish.report.page import render
 from experiments.publish.report.views import View
 from experiments.records import studies

@@ -17,7 +17,7 @@ from experiments.publish.compilers import compiler_findings
 from experiments.publish.drawing import style
 from experiments.publish.outcomes import in_order
 from experiments.publish.pages import make_page_templates
-from experiments.publish.pages.timed import TimedFile
+from experiments.publish.pages.coloured import TimedFile
 from experiments.publish.reach import words_of
 from experiments.publish.report import figures
 from experiments.publish.report.rungs import GROUPS, tabulate_shape

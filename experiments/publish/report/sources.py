@@ -11,8 +11,7 @@ from types import MappingProxyType
 
 from markupsafe import Markup
 
-from experiments.publish.pages.coloured import colour_source
-from experiments.publish.pages.timed import TimedFile, mark_lines
+from experiments.publish.pages.coloured import TimedFile, colour_source, mark_lines
 from experiments.records.source_lines import kernel_file
 from gemm_ref import DIALECTS, Rung
 from gemm_ref.dialect import BY_HAND, Dialect

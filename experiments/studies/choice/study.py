@@ -5,7 +5,7 @@ chooses takes at most 3% longer than the best (geometric mean), and at most 15% 
 which times every candidate at each new shape, takes seconds for it.
 
 Method: that of `ladder`, for the candidates of the rung that chooses, at random shapes that the model was not fitted
-on. ChoiceRow are those whose predicted time is at most 3 times the least, and of one tile's counts of blocks at most 8,
+on. Tried are those whose predicted time is at most 3 times the least, and of one tile's counts of blocks at most 8,
 evenly over their logarithms; rows say how many candidates there are in all. Regret is the time of the chosen one over
 that of the fastest, less 1. Triton's autotune picks from the same list by its own benchmark, after all of them are
 compiled. The full preset also times the shapes that `python -m experiments fit` makes a GPU's table from: there fewer
@@ -17,9 +17,10 @@ Run: `python -m experiments run choice [--preset full] [--backend triton] [--siz
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -34,7 +35,6 @@ from experiments.records import workloads
 from experiments.records.contenders import Contender, build_ahead, with_blocks
 from experiments.records.request import DEFAULT, FULL, Request
 from experiments.records.rows import PASS
-from experiments.studies.choice.autotune import autotune
 from experiments.studies.choice.row import ChoiceRow
 from gemm_ref import choice
 from gemm_ref.call.choose import has_vectors
@@ -43,6 +43,8 @@ from gemm_ref.inputs import meta_operands
 
 NAME = "choice"
 TUNED = "triton"  # the dialect in which Triton's autotune is asked as well
+Name = TypeVar("Name")
+Benchmark = Callable[..., list[float]]  # (call, quantiles) -> times
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,39 @@ def run_autotune(able: Sequence[Contender], problem: gemm_ref.Problem, device: s
     c = torch.empty((problem.m, problem.n), dtype=gemm_ref.MATHS[problem.math].out_dtype, device=device)
     works = {who: functools.partial(who.load(), a, b, out=c) for who in able if who.dialect == TUNED}
     return dict([autotune(works)]) if works else {}
+
+
+def autotune(works: Mapping[Name, Callable[[], object]], benchmark: Benchmark | None = None) -> tuple[Name, float]:
+    """What `triton.autotune` picks among calls without arguments, and the seconds that this takes.
+
+    A launch of a candidate stands in the place of a jit function, so that candidates may be of any kernel. benchmark:
+    what times a call; None is Triton's own for the device.
+    """
+    import triton
+
+    names = list(works)
+    configs = [triton.Config({"place": place}) for place in range(len(names))]
+    tuner = triton.autotune(configs, key=[], do_bench=benchmark)(_Launches(list(works.values())))
+    start = time.perf_counter()
+    tuner.run()
+    return names[tuner.best_config.kwargs["place"]], time.perf_counter() - start
+
+
+class _Launches:
+    """What the autotuner asks of a jit function."""
+
+    arg_names = ("place",)
+
+    def __init__(self, works: list[Callable[[], object]]) -> None:
+        self._works = works
+
+    @staticmethod
+    def fn(place: int) -> None:
+        """The Python function whose name the autotuner prints."""
+
+    def run(self, *, place: int, **options: object) -> None:
+        """Launch one candidate; its own launcher knows the warps and stages that `options` would set."""
+        self._works[place]()
 
 
 def describe_tries(

@@ -15,10 +15,11 @@ Run: `python -m experiments run emulation [--preset full] [--math fp16x3] [--bac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 import gemm_ref
@@ -28,15 +29,50 @@ from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import Request
 from experiments.records.rows import HARDWARE, PREDICTED
-from experiments.studies.emulation import spreads
 from experiments.studies.emulation.row import EmulationRow
 from experiments.studies.shared.chains import chain_of
 from gemm_ref.compute import WIDE
 from gemm_ref.operands.split import in_parts, range_report
 
 NAME = "emulation"
-KINDS = ("normal", *spreads.KINDS)
 BESIDE = ("fp32", "tf32")  # cuBLAS' own modes with fp32 operands
+SEED = 0
+LEFT_OVER = 1e-3  # of a product, after the next one has cancelled it
+
+_Shape = tuple[int, ...]
+_Pair = tuple[np.ndarray, np.ndarray]
+
+
+def _positive(dice: np.random.Generator, a: _Shape, b: _Shape) -> _Pair:
+    """Uniform on [0, 1): no sum cancels."""
+    return dice.random(a), dice.random(b)
+
+
+def _cancelling(dice: np.random.Generator, a: _Shape, b: _Shape) -> _Pair:
+    """Of each two products one after the other, all but about a thousandth of the larger one is gone at once."""
+    x, y = dice.standard_normal(a), dice.standard_normal(b)
+    pairs = a[1] // 2 * 2
+    x[:, 1:pairs:2] = x[:, 0:pairs:2]
+    y[1:pairs:2] = -y[0:pairs:2] * (1 + LEFT_OVER * dice.standard_normal((pairs // 2, b[1])))
+    return x, y
+
+
+def _spread(phi: float) -> Callable[[np.random.Generator, _Shape, _Shape], _Pair]:
+    """(u - 1/2) exp(phi z), u uniform on [0, 1) and z normal: what GEMMul8 is judged by (arXiv 2504.08009)."""
+
+    def make(dice: np.random.Generator, a: _Shape, b: _Shape) -> _Pair:
+        x, y = ((dice.random(shape) - 0.5) * np.exp(phi * dice.standard_normal(shape)) for shape in (a, b))
+        return x, y
+
+    return make
+
+
+SPREADS: Mapping[str, Callable[[np.random.Generator, _Shape, _Shape], _Pair]] = {
+    "positive": _positive,
+    "cancelling": _cancelling,
+    **{f"phi = {phi}": _spread(phi) for phi in range(5)},
+}
+KINDS = ("normal", *SPREADS)
 
 
 def unsuited(contender: Contender, request: Request) -> str:
@@ -55,7 +91,7 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
     bars.begin("summing", len(sizes) * len(KINDS) * len(chosen))
     for size in sizes:
         for kind in KINDS:
-            inputs = spreads.make_inputs(size, kind)
+            inputs = make_inputs(size, kind)
             predicted: dict[Any, torch.Tensor] = {}
             for contender in chosen:
                 bars.doing(f"{contender} {size} {kind}")
@@ -68,6 +104,15 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
                         predicted[chain] = chain.product(in_math.a, in_math.b, contender.math)
                     yield _predicted(contender, in_math, predicted[chain])
                 bars.done()
+
+
+def make_inputs(problem: gemm_ref.Problem, kind: str) -> Inputs:
+    """The problem with seeded inputs of one of SPREADS, or of gemm_ref's own kinds."""
+    if kind not in SPREADS:
+        return Inputs.make(problem, kind)
+    dice = np.random.default_rng(SEED)
+    a, b = (torch.from_numpy(x.astype(np.float32)) for x in SPREADS[kind](dice, problem.a_shape, problem.b_shape))
+    return Inputs(problem, kind, a, b, gemm_ref.Oracle(a, b))
 
 
 def _on_gpu(contender: Contender, inputs: Inputs) -> EmulationRow:

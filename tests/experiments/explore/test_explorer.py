@@ -16,7 +16,7 @@ import torch
 from experiments.explore.page import TOUR, key, render
 from experiments.explore.traces import Trace, gather_traces
 from experiments.explore.traces.collection import first_modes
-from experiments.publish.pages.timed import TimedFile
+from experiments.publish.pages.coloured import TimedFile
 from gemm_ref import DIALECTS, STAGES, Implementation
 from gemm_ref.dialect import BY_HAND
 from gemm_ref.ptx.core.events import Access, Observer, watched

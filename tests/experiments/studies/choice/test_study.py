@@ -13,7 +13,6 @@ from experiments.records.contenders import Contender, contenders
 from experiments.records.request import FULL, Request
 from experiments.records.rows import FAIL
 from experiments.studies.choice import study as question
-from experiments.studies.choice.autotune import autotune
 from experiments.studies.choice.row import ChoiceRow
 from gemm_ref import Problem, choice, make_inputs, ptx, stages_in
 from gemm_ref.dialect import BY_HAND
@@ -162,6 +161,6 @@ def test_the_autotuner_picks_the_fastest_and_times_each(fastest):
         timed.append(called[-1])
         return [0.5 if called[-1] == fastest else 1.0] * len(quantiles)
 
-    picked, seconds = autotune({name: lambda name=name: called.append(name) for name in "abc"}, benchmark)
+    picked, seconds = question.autotune({name: lambda name=name: called.append(name) for name in "abc"}, benchmark)
     assert (picked, timed) == (fastest, list("abc")) and called[-1] == fastest and seconds > 0
-    assert autotune({"only": lambda: None}, benchmark=None)[0] == "only"
+    assert question.autotune({"only": lambda: None}, benchmark=None)[0] == "only"

@@ -9,7 +9,6 @@ import gemm_ref
 from experiments.progress import Bars
 from experiments.records.contenders import contenders
 from experiments.records.request import Request
-from experiments.studies.emulation import spreads
 from experiments.studies.emulation import study as emulation
 from experiments.studies.emulation.row import EmulationRow
 from gemm_ref import Problem
@@ -39,9 +38,9 @@ def test_every_kind_is_told_apart(rows):
     assert lost["phi = 4", "fp16x3"].max_error <= lost["phi = 4", "fp32"].max_error  # as SGEMM, or better
 
 
-@pytest.mark.parametrize("kind", spreads.KINDS)
+@pytest.mark.parametrize("kind", emulation.SPREADS)
 def test_inputs_are_seeded(kind):
-    first, again = (spreads.make_inputs(Problem(5, 7, 9), kind) for _ in range(2))
+    first, again = (emulation.make_inputs(Problem(5, 7, 9), kind) for _ in range(2))
     assert torch.equal(first.a, again.a) and torch.equal(first.b, again.b) and first.a.dtype == torch.float32
 
 
