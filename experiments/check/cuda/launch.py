@@ -105,6 +105,8 @@ class LaunchRule:
             return math.prod(self.at(gemm_ref.Problem(1024, 1024, 1024).resized(**{axis: size})).grid)
 
         blocks(_MAX_TILE + 1)  # raises UsageError where a GPU would refuse the launch at some of these sizes
+        if axis.upper() not in re.findall(r"\w+", " ".join(self.grid)):
+            return 1
         first_sizes: dict[int, int] = {}  # by the number of blocks
         for size in range(1, _MAX_TILE + 2):
             first_sizes.setdefault(blocks(size), size)

@@ -59,8 +59,9 @@ def _preprocessed(commands: Sequence[str]) -> tuple[list[str], list[str]]:
 
     def numbered(marker: re.Match) -> str:
         name = marker[1]
-        number = numbers.setdefault(name, f"{len(numbers)}/{PurePosixPath(name).name}")
-        return marker[0].replace(name, number)
+        if name not in numbers:
+            numbers[name] = f"{len(numbers)}/{PurePosixPath(name).name}"
+        return marker[0].replace(name, numbers[name])
 
     written = [Path(re.findall(r'-o "([^"]+)"', command)[-1]) for command in commands]
     texts = [re.sub(MARKER, numbered, path.read_text(encoding=BYTES), flags=re.M) for path in written]
