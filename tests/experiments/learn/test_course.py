@@ -7,15 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.learn import course, grading
+from experiments.learn import course
 from experiments.records import store
 from experiments.records.rows import COLD
 from gemm_ref import get_stage
-
-
-def has_speed(name, dialect):
-    return course.find(name, dialect).speed > 0
-
 
 FORMS = [(each, dialect) for each in course.ids() for dialect in course.dialects_of(each)]
 # Time is predicted here once for a derived launch, and for those of exercises' own; other rungs are in predicted.csv.
@@ -23,22 +18,10 @@ PREDICTED = ("02_coalescing", "09_double_buffer", "13_mma_sync", "14_tma_box")
 each_form = pytest.mark.parametrize(("name", "dialect"), FORMS)
 
 
-@pytest.fixture(autouse=True)
-def grades_nowhere(monkeypatch, tmp_path):
-    """Grades are not kept beside those of the user's own files."""
-    monkeypatch.setattr(grading, "CACHE", tmp_path)
-
-
-def grade(exercise, text, tmp_path):
-    path = tmp_path / exercise.file_name
-    path.write_text(text, encoding="utf-8")
-    return grading.grade(exercise, path)
-
-
 @each_form
-def test_a_start_file_misses_the_goals_that_it_should_and_no_other(tmp_path, name, dialect):
+def test_a_start_file_misses_the_goals_that_it_should_and_no_other(grade, name, dialect):
     exercise = course.find(name, dialect)
-    found = grade(exercise, exercise.start, tmp_path)
+    found = grade(exercise, exercise.start)
     assert not found.refusal
     assert {result.goal for result in found.results if result.passed is False} == set(exercise.fails)
     failing = found.first_failing
@@ -47,10 +30,10 @@ def test_a_start_file_misses_the_goals_that_it_should_and_no_other(tmp_path, nam
 
 
 @each_form
-def test_a_solution_reaches_every_goal_even_at_the_slow_end_of_the_interval(tmp_path, name, dialect):
+def test_a_solution_reaches_every_goal_even_at_the_slow_end_of_the_interval(grade, name, dialect):
     exercise = course.find(name, dialect)
     exercise = exercise if name in PREDICTED else replace(exercise, speed=0.0)
-    found = grade(exercise, exercise.solution, tmp_path)
+    found = grade(exercise, exercise.solution)
     assert found.passed, (found.refusal, found.results)
     if exercise.speed:
         lowest = re.search(r"% of cuBLAS \((\S+) to", found.results[-1].text)
