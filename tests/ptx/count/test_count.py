@@ -1,8 +1,12 @@
-"""The counts of the reference GPU: against an H200's counters, against cases worked out by hand, and as properties."""
+"""The counts of the reference GPU: against an H200's counters, against cases worked out by hand, and as properties.
+
+`python -m tests.ptx.count.test_count` writes counts.txt again, which a reader then compares.
+"""
 
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +15,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemm_ref.ptx import Count, Counter
+from gemm_ref.ptx import Counter
 from gemm_ref.ptx.count.banks import BANKS, line_passes, turns, wavefronts
 from gemm_ref.ptx.count.counts import flops_of
 from gemm_ref.ptx.count.sectors import sectors
 from gemm_ref.sass import accesses
+from tests.messages import Block, read_blocks, write_blocks
 from tests.ptx.harness import run_kernel
 
 LANE = np.arange(32)
 ALL = np.ones(32, bool)
-MEASURED = Path(__file__).with_name("h200_shared_wavefronts.csv")
+MEASURED, COUNTS = (Path(__file__).with_name(name) for name in ("h200_shared_wavefronts.csv", "counts.txt"))
+NUMBERS = ("requests", "lanes", "sectors", "wavefronts", "ideal", "flop")
 
 
 def in_sectors(addresses, active=ALL) -> int:
@@ -105,16 +111,6 @@ def test_every_wavefront_serves_one_word_of_a_bank(request):
 
 # --- a kernel's counts ---------------------------------------------------------------------------------------
 
-COPY = """.reg .b64 %a<9>; .reg .b32 %r<9>; .reg .f32 %f<9>; .shared .align 16 .b8 tile[4096];
-mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.s32 %r3, %r1, %r2, %r0;
-ld.param.u64 %a0, [p0]; mul.wide.u32 %a1, %r3, 4; add.s64 %a0, %a0, %a1;
-ld.global.f32 %f0, [%a0];
-mov.u32 %r4, tile; shl.b32 %r5, %r0, 7; and.b32 %r5, %r5, 4095; add.s32 %r5, %r4, %r5;
-st.shared.f32 [%r5], %f0;
-fma.rn.f32 %f1, %f0, %f0, %f0;
-ld.param.u64 %a2, [p1]; add.s64 %a2, %a2, %a1;
-st.global.f32 [%a2], %f1;"""
-
 
 def aligned(count: int) -> torch.Tensor:
     """Floats at a multiple of 256 bytes, as a GPU allocates."""
@@ -122,47 +118,26 @@ def aligned(count: int) -> torch.Tensor:
     return whole[-whole.data_ptr() // 4 % 64 :][:count]
 
 
-def count_copy(blocks: int, threads: int = 64) -> dict[str, Count]:
-    """What `COPY` asks for, by space and kind."""
-    counter = Counter()
-    source, target = aligned(blocks * threads), aligned(blocks * threads)
-    run_kernel(COPY, [source, target], grid=(blocks, 1, 1), block=(threads, 1, 1), observers=[counter])
-    return {f"{c.space} {c.kind}".strip(): c for c in counter.counts()}
+def counts(block: Block) -> list[str]:
+    """Returns what a kernel asks for, on two matrices of a float for each thread: of each count all that is not 0.
+
+    Where its lanes' accesses begin is in bytes of global memory, or in words of a block's shared memory.
+    """
+    blocks, threads = map(int, re.search(r": (\d+) blocks? of (\d+) threads$", block.title).groups())
+    counter, matrices = Counter(), [aligned(blocks * threads) for _ in range(2)]
+    run_kernel("\n".join(block.lines), matrices, (blocks, 1, 1), (threads, 1, 1), observers=[counter])
+    told = []
+    for count in counter.counts():
+        numbers = [f"{value} {name}" for name, value in vars(count).items() if value and name in NUMBERS]
+        places = " ".join("-" if at is None else str(at) for at in count.words or count.offsets)
+        access = f"{count.file}:{count.line}: {count.space} {count.kind} of {count.array}".replace("  ", " ")
+        told.append(f"{access}, {count.op}: {', '.join(numbers)}{f'; the last at {places}' if places else ''}")
+    return told
 
 
-def test_each_access_is_counted_with_its_line_and_array():
-    found = count_copy(blocks=3)
-    load, store = found["global load"], found["shared store"]
-    assert (load.file, load.line, load.op, load.array) == ("probe.cu", 4, "ld.global.f32", "P0")
-    assert (load.requests, load.lanes, load.sectors) == (6, 192, 24)
-    assert load.offsets == tuple(range(640, 768, 4))  # all cost the same: the last one
-    assert (store.line, store.array, store.requests, store.lanes) == (6, "tile", 6, 192)
-    assert (store.wavefronts, store.ideal) == (6 * 32, 6)  # a row of 128 bytes each: one bank
-    assert store.words == tuple(range(0, 1024, 32))
-    assert store.offsets == tuple(range(0, 4096, 128))
-    assert found["global store"].sectors == 24
-    assert found["flop"].flop == 2 * 192 and found["flop"].requests == 6
-    assert found["once load"].sectors == found["once store"].sectors == 24
-
-
-def test_a_warp_that_is_not_full_is_one_request():
-    found = count_copy(blocks=2, threads=40)  # a full warp and one of 8 lanes
-    assert found["global load"].requests == 4 and found["global load"].lanes == 80
-    assert found["global load"].sectors == 2 * (4 + 1)
-    assert found["shared store"].wavefronts == 2 * (32 + 8)
-
-
-def test_lanes_of_a_guard_and_of_a_request_for_one_number():
-    """The second warp asks for nothing under the guard; all lanes read one number in the second load."""
-    body = """.reg .b64 %a<3>; .reg .b32 %r<3>; .reg .pred %p; .reg .f32 %f;
-ld.param.u64 %a0, [p0]; mov.u32 %r0, %tid.x; mul.wide.u32 %a1, %r0, 4; add.s64 %a1, %a0, %a1; setp.lt.u32 %p, %r0, 9;
-@%p ld.global.f32 %f, [%a1];
-ld.global.f32 %f, [%a0+8];"""
-    run_kernel(body, [aligned(64)], block=(64, 1, 1), observers=[counter := Counter()])
-    guarded, one = (count for count in counter.counts() if count.space == "global")
-    assert (guarded.requests, guarded.lanes, guarded.sectors) == (1, 9, 2)
-    assert guarded.offsets == (*range(0, 36, 4), *[None] * 23)
-    assert (one.requests, one.offsets) == (2, (8,) * 32)
+@pytest.mark.parametrize("block", read_blocks(COUNTS), ids=lambda block: block.title)
+def test_a_kernels_accesses_are_counted(block):
+    assert counts(block) == block.expected
 
 
 @pytest.mark.parametrize(("name", "flop"), [
@@ -225,3 +200,7 @@ def test_a_copy_takes_a_wavefront_for_each_further_line(row_bytes, size, active,
     addresses = byte // row_bytes * 4096 + byte % row_bytes
     reads = np.arange(32) < active
     assert line_passes(addresses[None], reads[None], size).tolist() == [passes]
+
+
+if __name__ == "__main__":
+    write_blocks(COUNTS, counts)
