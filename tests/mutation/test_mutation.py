@@ -11,12 +11,7 @@ from cuda_kernels.mutants import BARRIER, BOUND, FENCE, KINDS, WAIT, cuda_mutant
 from tests.imports import ROOT
 from tests.mutation.mutants import thin, try_out
 from tests.mutation.rules import triton_mutants
-from tests.mutation.score import (
-    EQUIVALENT,
-    REPORTED,
-    Trial,
-    key,
-)
+from tests.mutation.score import EQUIVALENT, REPORTED, Trial, key
 from tests.mutation.trials import compiled_trials, trials
 
 

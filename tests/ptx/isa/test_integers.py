@@ -83,8 +83,7 @@ ARITHMETIC = [
     *over(("s32",), "mad24.lo", lambda a, b, c: product_24(a, b, "s32") + c, 3),
     of_words("vabsdiff4.u32.u32.u32.add", lambda a, b, c: c + sum(absolute_differences(a, b))),
     of_words(
-        "vabsdiff4.u32.u32.u32",
-        lambda a, b, c: sum(size << 8 * i for i, size in enumerate(absolute_differences(a, b))),
+        "vabsdiff4.u32.u32.u32", lambda a, b, c: sum(size << 8 * i for i, size in enumerate(absolute_differences(a, b)))
     ),
     of_words("dp2a.lo.s32.s32", lambda a, b, c: c + dot(halves_of(a), bytes_of(b, "s32")[:2])),
     of_words("dp2a.hi.s32.s32", lambda a, b, c: c + dot(halves_of(a), bytes_of(b, "s32")[2:])),

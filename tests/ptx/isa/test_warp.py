@@ -7,6 +7,9 @@ import functools
 import pytest
 
 from tests.ptx.harness import run_lanes
+from tests.ptx.ieee import signed
+
+as_s32 = functools.partial(signed, bits=32)
 
 
 def outputs(code: str, lanes: int = 32) -> tuple[list[int], list[int]]:
@@ -59,7 +62,7 @@ def test_votes_count_each_warp_alone(below):
 @pytest.mark.parametrize("form, combine", [
     ("add.u32", lambda x: sum(x) % 2**32), ("add.s32", lambda x: sum(x) % 2**32),
     ("min.u32", min), ("max.u32", max),
-    ("min.s32", lambda x: min(x, key=signed)), ("max.s32", lambda x: max(x, key=signed)),
+    ("min.s32", lambda x: min(x, key=as_s32)), ("max.s32", lambda x: max(x, key=as_s32)),
     ("and.b32", lambda x: functools.reduce(int.__and__, x)), ("or.b32", lambda x: functools.reduce(int.__or__, x)),
     ("xor.b32", lambda x: functools.reduce(int.__xor__, x)),
 ])  # fmt: skip
@@ -67,10 +70,6 @@ def test_a_reduction_is_of_each_warp_alone(form, combine):
     values, _ = outputs(f"mul.lo.u32 %r3, %r0, 0x9e3779b1; or.b32 %r3, %r3, 4; redux.sync.{form} %r1, %r3, -1;", 64)
     given = [lane * 0x9E3779B1 % 2**32 | 4 for lane in range(64)]
     assert values == [combine(given[lane // 32 * 32 :][:32]) for lane in range(64)]
-
-
-def signed(bits: int) -> int:
-    return bits - 2**32 if bits >= 2**31 else bits
 
 
 @pytest.mark.parametrize("register, want", [

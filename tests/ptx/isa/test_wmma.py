@@ -179,10 +179,7 @@ def test_sums_are_a_tensor_cores(shape, kind, to):
 FORMS = [
     (which, shape, kind, layout, space)
     for shape, element in KINDS
-    for which, kind in (
-        *((w, element) for w in "ab"),
-        *((w, to) for w in "cd" for to in sums_of(element)),
-    )
+    for which, kind in (*((w, element) for w in "ab"), *((w, to) for w in "cd" for to in sums_of(element)))
     for layout in ("row", "col")
     for space in ("shared", "global", "generic")
     if space != "generic" or shape == "m16n16k16"
