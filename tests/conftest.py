@@ -9,15 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from filelock import FileLock  # torch depends on it
 
 import gemm_ref
 from experiments.records.contenders import gemm_of
 from gemm_ref.build import share_cache_with_triton
-from tests.matrices import cover
 
-DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)  # the reference GPU, and a real one
 STEP = 50  # between forms that --thorough runs beside a covering array; no factor has this many values
 NEED_GPU = pytest.StashKey[int]()  # how many tests were left out because they need a GPU
 
@@ -44,9 +41,26 @@ def pytest_configure(config):
         config.addinivalue_line("markers", marker)
 
 
+@functools.cache
+def devices() -> tuple[str, ...]:
+    """The reference GPU (`cpu`), and the real one where there is one."""
+    import torch  # here, since the process that only hands out tests to others has no use for it
+
+    return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+
+
 def pytest_generate_tests(metafunc):
-    """Parametrise by the markers `forms` and `cases`."""
-    config = metafunc.config
+    """Parametrise by kernels of the registry, by devices, and by the markers `forms` and `cases`."""
+    from tests.matrices import cover
+
+    config, names = metafunc.config, metafunc.fixturenames
+    if "implementation" in names:
+        tried = devices() if "device" in names else ("cpu",)
+        select = functools.partial(_is_selected, metafunc.definition, is_thorough(config))
+        kernels = [kernel for kernel in _ALL if any(select(kernel, device) for device in tried)]
+        metafunc.parametrize("implementation", kernels, ids=str, scope="session")  # tests of a kernel follow each other
+    if "device" in names:
+        metafunc.parametrize("device", devices())
     for marker in metafunc.definition.iter_markers("forms"):
         names, combinations, *properties = marker.args
         selected = combinations if config.getoption("all_forms") else cover(combinations, *properties)
@@ -63,14 +77,18 @@ def is_thorough(config) -> bool:
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what needs a GPU where there is none, and the kernels that are not in a test's set.
+    """Leave out what needs a GPU where there is none, and on the reference GPU what a test runs on a GPU alone.
 
     Before any fixture is set up, and without a line for each: thousands of skipped tests take half a minute.
     """
-    every = is_thorough(config)
-    selected = [item for item in items if _is_selected(item, every)]
-    items[:] = selected if "cuda" in DEVICES else [item for item in selected if not item.get_closest_marker("gpu")]
-    config.stash[NEED_GPU] = len(selected) - len(items)
+    kept, has_gpu = [], "cuda" in devices()
+    for item in items:
+        arguments = item.callspec.params if hasattr(item, "callspec") else {}
+        device, kernel = arguments.get("device", "cpu"), arguments.get("implementation")
+        if kernel is None or _is_selected(item, is_thorough(config), kernel, device):
+            kept.append(item)
+    items[:] = kept if has_gpu else [item for item in kept if not item.get_closest_marker("gpu")]
+    config.stash[NEED_GPU] = len(kept) - len(items)
     if hasattr(config, "workeroutput"):  # a process of pytest-xdist
         config.workeroutput["need_gpu"] = config.stash[NEED_GPU]
 
@@ -87,16 +105,14 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(f"{count} tests need a GPU and were left out")
 
 
-def _is_selected(item, every: bool) -> bool:
-    arguments = item.callspec.params if hasattr(item, "callspec") else {}
-    if "implementation" not in arguments:
-        return True
-    kernel, marker = arguments["implementation"], item.get_closest_marker("kernels")
+def _is_selected(item, every: bool, kernel: gemm_ref.Implementation, device: str) -> bool:
+    """Whether a test, or its definition, is for a kernel on a device. every: whether the set is everything."""
+    marker = item.get_closest_marker("kernels")
     if marker is None:
         raise pytest.UsageError(f"{item.nodeid}: which kernels? @pytest.mark.kernels(set) says it")
     if not marker.kwargs.get("where", lambda _: True)(kernel):
         return False
-    if arguments.get("device") == "cuda":
+    if device == "cuda":
         return True
     name = "everything" if every else marker.kwargs.get(kernel.backend, *marker.args)
     return name is not None and _first_with_its_program(kernel) == kernel and SETS[name](kernel)
@@ -164,18 +180,6 @@ SETS = {
     "each_compute_type": has_each_compute_type,
     "everything": lambda _: True,
 }
-
-
-@pytest.fixture(params=_ALL, ids=str, scope="session")  # so that all tests of a kernel come one after the other
-def implementation(request) -> gemm_ref.Implementation:
-    """Every kernel of the registry."""
-    return request.param
-
-
-@pytest.fixture(params=DEVICES)
-def device(request) -> str:
-    """The reference GPU (`cpu`), and the real one where there is one."""
-    return request.param
 
 
 @functools.cache

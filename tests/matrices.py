@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Hashable, Sequence
 from math import prod
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -21,25 +21,39 @@ VECTORS = 48, 144, 80
 def cover(combinations: Sequence[T], properties: Callable[[T], Sequence[Hashable]] = lambda x: x) -> list[T]:
     """A covering array: a few of the combinations that have every property that any of them has.
 
-    `properties` returns as many for each combination, and the places tell them apart. Of the `pairs` of its factors it
+    `properties` returns as many for each combination, and the places tell them apart. Of the `Pairs` of its factors it
     makes all-pairs testing; of the factors themselves, each value once. What is no combination needs no constraint.
     Greedy and deterministic: the next is the combination with the most properties that are missing, of several the one
     whose properties are rarest so far, of those the first.
     """
     numbers: dict[Hashable, int] = {}
-    rows = [[numbers.setdefault(x, len(numbers)) for x in enumerate(properties(each))] for each in combinations]
-    has, counts, selected = np.array(rows), np.zeros(len(numbers), np.int32), []
+    places: list[
+        tuple[np.ndarray, np.ndarray]
+    ] = []  # of each combination a row, and of each row its properties' numbers
+    for place, column in enumerate(zip(*map(properties, combinations), strict=True)):
+        rows = {x: row for row, x in enumerate(dict.fromkeys(column))}
+        members = (x.members() if isinstance(x, Pairs) else [x] for x in rows)
+        table = [[numbers.setdefault((place, each), len(numbers)) for each in group] for group in members]
+        places.append((np.array([rows[x] for x in column]), np.array(table)))
+    counts, selected = np.zeros(len(numbers), np.int64), []
     while not counts.all():
-        seen = counts[has]
-        best = int(((seen == 0).sum(axis=1) * len(combinations) * len(numbers) - seen.sum(axis=1)).argmax())
+        missing = sum((counts[table] == 0).sum(axis=1)[row] for row, table in places)
+        seen = sum(counts[table].sum(axis=1)[row] for row, table in places)
+        best = int((missing * len(combinations) * len(numbers) - seen).argmax())
         selected.append(combinations[best])
-        counts[has[best]] += 1
+        for row, table in places:
+            counts[table[row[best]]] += 1
     return selected
 
 
-def pairs(*factors: Hashable) -> list[tuple[Hashable, Hashable]]:
-    """All pairs of factors, as properties for `cover`."""
-    return list(itertools.combinations(factors, 2))
+class Pairs(NamedTuple):
+    """All pairs of factors, as properties for `cover`. within: what they are told apart by, too."""
+
+    factors: tuple[Hashable, ...]
+    within: Hashable = None
+
+    def members(self) -> list[Hashable]:
+        return [(self.within, each) for each in enumerate(itertools.combinations(self.factors, 2))]
 
 
 def sparse(folder: Path, dtype: torch.dtype, *shape: int) -> torch.Tensor:

@@ -25,7 +25,7 @@ from gemm_ref.compute import MATHS
 from gemm_ref.config import Config
 from gemm_ref.epilogue import EXACT, Extras
 from gemm_ref.operands import as_layout, phases_at
-from tests.matrices import pairs
+from tests.matrices import Pairs
 
 RUNG = gemm_ref.get_stage("s19")
 FULL = {"alpha": 0.5, "c": True, "beta": -2.0, "bias": "fp32", "activation": "relu"}
@@ -100,8 +100,8 @@ class Form(NamedTuple):
             config.BLOCK_M if in_cuda else None, MATHS[self.math].out_dtype.itemsize, epilogue.get("bias"),
             "c" in epilogue, "alpha" in epilogue, not epilogue, epilogue.get("activation") if in_cuda else None,
         )  # fmt: skip
-        factors = self.tile, self.epilogue, *pairs(*both, *loop), *pairs(*both, *store)
-        return [(self.dialect, each) for each in factors]
+        pairs = [Pairs((*both, *others), self.dialect) for others in (loop, store)]
+        return [(self.dialect, self.tile), (self.dialect, self.epilogue), *pairs]
 
     def gemm(self):
         """The kernel, with the clusters that its schedule has."""

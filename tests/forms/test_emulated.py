@@ -25,7 +25,7 @@ from gemm_ref.operands.split import error_bound
 from gemm_ref.sass import tools
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 from tests.forms.forms import load
-from tests.matrices import pairs
+from tests.matrices import Pairs
 
 RUNG = gemm_ref.get_stage("s20")
 INF, NAN = float("inf"), float("nan")
@@ -58,11 +58,9 @@ class Form(NamedTuple):
         """
         config, math = self.item.config, self.math
         others = config.TRANSPOSE_C, config.CLUSTER_M, self.stores, self.schedule
-        factors = pairs(*others, self.layout) + pairs(*others, math)
-        return [
-            (self.dialect, each)
-            for each in (self.tile, *factors, (math, self.layout if self.dialect == "cuda" else None))
-        ]
+        both = math, self.layout if self.dialect == "cuda" else None
+        pairs = [Pairs((*others, each), self.dialect) for each in (self.layout, math)]
+        return [(self.dialect, self.tile), *pairs, (self.dialect, both)]
 
     def multiply(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         """Returns a @ b of the clusters that the schedule has; no detector finds anything."""
