@@ -1,8 +1,9 @@
 """Fits the table of `gemm_ref.choice` for one kind of GPU to the times that `run choice --preset full` took on it.
 
 Fitted are the logarithms of all costs at once, by gradient descent: those of each tile, those of each rung and dialect,
-and those of the GPU. A weak spring holds each cost, so one that the rows say nothing about stays as it was. Where a
-rung has no rows the costs of the GPU stay, except for the start of a kernel, which does not affect the choice.
+and those of the GPU. An error that all candidates of a problem have in common counts little, since it does not affect
+the choice. A weak spring holds each cost, so one that the rows say nothing about stays as it was. Where a rung has no
+rows the costs of the GPU stay, except for the start of a kernel, which does not affect the choice either.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from gemm_ref.operands import TMA_BYTES
 
 ROUNDS, STEPS = 4, 200  # rounds, after each of which the weights follow the predictions; steps of the search per round
 WEIGHT_POWER = 8  # the higher, the more count the rows near to the fastest of their problem
+PROBLEM_WEIGHT = 0.6  # of the mean error of a problem's rows, relative to one row's difference from it
+LEAST_COST = 1e-4  # where the search for a cost that is 0 begins, since logarithms are fitted
 HUBER_ERROR = 0.1  # error from which on a row counts by its size, and no longer by its square
 TILE_SPRING = 0.4  # the error of one row that weighs as much as a tile's cost that has changed e-fold
 SHARED_SPRING = 0.02  # the same for costs that tiles share
@@ -142,11 +145,13 @@ def fit_device(rows: Sequence[Row], start: Device, sms: int) -> Device:
     initial: list[float] = []
     springs: list[float] = []
     indices: list[list[int]] = []  # per row, of its costs in the vector
-    works = []
+    works, problems = [], []
+    numbers: dict[tuple[Any, ...], int] = {}  # of the problems
     for row in rows:
         config = row.stage.config(row.tile, row.dialect)
         works.append(count_work(config, row.problem, sms, row.blocks, start.l2_bytes))
         key = row.stage.id, costs.family_name(row.stage.id, row.dialect, row.problem.math)
+        problems.append(numbers.setdefault((*key, row.problem), len(numbers)))
         family = start.rungs[key[0]][key[1]]
         groups: dict[tuple[str, ...], Sequence[float]] = {
             (): [getattr(start, name) for name in DEVICE_COSTS],
@@ -158,7 +163,7 @@ def fit_device(rows: Sequence[Row], start: Device, sms: int) -> Device:
             initial += groups[name]
             springs += [TILE_SPRING if len(name) == 3 else SHARED_SPRING] * len(groups[name])
         indices.append([offsets[name] + i for name, values in groups.items() for i in range(len(values))])
-    work, columns, first = _stack_work(works), torch.tensor(indices).T, _tensor(initial).log()
+    work, columns, first = _stack_work(works), torch.tensor(indices).T, _tensor(initial).clamp(min=LEAST_COST).log()
     stiffness, is_fixed = _tensor(springs), torch.zeros(len(springs), dtype=torch.bool)
     if start.rungs.keys() - {row.stage.id for row in rows}:  # they share the GPU's costs
         is_fixed[[i for i, name in zip(indices[0], DEVICE_COSTS, strict=False) if name != START]] = True
@@ -169,14 +174,24 @@ def fit_device(rows: Sequence[Row], start: Device, sms: int) -> Device:
         device = replace(start, **_device_costs(of_device))
         return costs.time_ns(work, Costs(*tile), SplitCosts(*splitting), Cache(*cache), device)
 
-    logs = first
+    of_problem = torch.tensor(problems)
+
+    def split_errors(logs: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The weighted mean error of each problem's rows, and the difference of each row's error from it."""
+        errors = (predict(logs) / measured).log()
+        sums = torch.zeros(2, len(numbers)).double().index_add(1, of_problem, torch.stack([weights * errors, weights]))
+        means = sums[0] / sums[1]
+        return means, errors - means[of_problem]
+
+    logs, weights = first, (fastest / measured) ** WEIGHT_POWER
     for _ in range(ROUNDS):
         # A row counts most if it is near to the fastest, or is predicted to be
-        weights = (fastest / torch.minimum(measured, predict(logs))) ** WEIGHT_POWER
+        weights = (fastest / measured / split_errors(logs, weights)[1].exp().clamp(max=1)) ** WEIGHT_POWER
 
         def loss(at: np.ndarray, weights: torch.Tensor = weights) -> tuple[float, np.ndarray]:
             logs = torch.tensor(at, requires_grad=True)
-            errors = torch.cat([weights * (predict(logs) / measured).log(), stiffness * (logs - first)])
+            means, differences = split_errors(logs, weights)
+            errors = torch.cat([weights * differences, PROBLEM_WEIGHT * means, stiffness * (logs - first)])
             total = (((errors / HUBER_ERROR) ** 2 + 1).sqrt() - 1).sum()
             total.backward()
             assert logs.grad is not None

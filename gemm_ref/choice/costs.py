@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
 from gemm_ref.choice.work import Wave, Work, evicted_share, smooth_max
 from gemm_ref.launch import REFERENCE_SMS
 from gemm_ref.registry import STAGES
-from gemm_ref.tiles import EMULATED
 
 WAVE_SHARPNESS = 4  # of `smooth_max` within a wave
 SHARES, CACHE = "shares", "cache"  # lines of the table that are not tiles
-# A rung without its own costs takes those of another rung's tiles with the same names: the slices are the same, and
-# `work` counts each slice once per product of parts.
-_SAME_SLICES = {"s20_emulated": ("s19_any_shape", {"cuda": EMULATED["cuda"]})}
 # Rung, dialect and compute type with their own costs, because the kernel reads its operands otherwise: in tf32 a
 # B that is stored by rows goes through registers, or is multiplied by mma.sync.
 _OWN_COSTS = {("s19_any_shape", dialect, "tf32") for dialect in ("cuda", "triton", "gluon")}
@@ -61,6 +57,7 @@ class Cache:
     reread: float  # of the reused bytes, reread from device memory as far as L2 has evicted them
     scattered: float  # of `Work.scattered_bytes` from device memory; 1 where that was measured
     narrow: float  # in addition, where several rows of boxes are in one line, which is requested for each
+    neighbours: float  # of `Work.neighbour_bytes`, which the cache is not asked for while blocks are at the same slice
 
 
 @dataclass(frozen=True)
@@ -113,9 +110,6 @@ def load_devices() -> dict[str, Device]:
         for rung, families in ((rung, families) for of in fitted.values() for rung, families in of.items()):
             for name, family in families.items():
                 rungs.setdefault(rung, {}).setdefault(name, replace(family, fitted=False))
-        for rung, (like, tiles) in _SAME_SLICES.items():
-            borrowed = {name: _select_tiles(rungs[like][name], tiles[name]) for name in tiles}
-            rungs[rung] = {**borrowed, **rungs.get(rung, {})}
         facts = {key: value for key, value in section.items() if not isinstance(value, dict)}
         devices[gpu] = Device(**facts, rungs=rungs)
     return devices
@@ -131,10 +125,6 @@ def _families(of: Mapping[str, Mapping[str, list[float]]]) -> dict[str, Family]:
         )
         for name, lines in of.items()
     }
-
-
-def _select_tiles(family: Family, tiles: Iterable[str]) -> Family:
-    return replace(family, tiles={name: family.tiles[name] for name in tiles}, fitted=False)
 
 
 def borrow_costs(gpu: Device) -> Device:
@@ -234,7 +224,7 @@ def time_ns(work: Work, costs: Costs, splitting: SplitCosts, cache: Cache, gpu: 
         work.operand_bytes, gpu.l2_bytes
     )
     time = gpu.start_ns + (gpu.copy_ns + work.copied_bytes / gpu.bytes_per_ns) * (work.copied_bytes > 0)
-    synced = 1 - work.unsynced, l2_bytes, memory_bytes
+    synced = 1 - work.unsynced, l2_bytes - cache.neighbours * work.neighbour_bytes, memory_bytes
     unsynced = work.unsynced, l2_bytes * (1 + cache.unsynced), memory_bytes + cache.scattered * work.scattered_bytes
     for share, requested, transferred in (synced, unsynced):
         memory, l2 = share * transferred / gpu.bytes_per_ns, share * requested / cache.bytes_per_ns

@@ -1,8 +1,8 @@
 """The time of a product in an emulated compute type: its operands are split, and s20's kernel multiplies the parts.
 
-The costs were fitted to 420 published times of s20 on an H200; its tiles have s19's, in Triton and Gluon those before
-s19's tiles there changed (`costs`). At 43 other shapes four predictions in five are within 25%. What is chosen there is
-slower than s14 at one, by 6% (in CUDA), and takes 0 to 0.7% longer than the faster of both (geometric means).
+The costs were fitted to 420 published times of s20 on an H200; its tiles have the costs that s19's tiles had then. At
+43 other shapes four predictions in five are within 25%. What is chosen there is slower than s14 at one, by 6% (in
+CUDA), and takes 0 to 0.7% longer than the faster of both (geometric means).
 """
 
 from __future__ import annotations

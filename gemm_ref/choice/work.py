@@ -6,6 +6,7 @@ tensor cores one or two blocks fill it: they are persistent, and load the next t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,6 +26,7 @@ SHARPNESS = {False: 4.0, True: 3.0}  # of `smooth_max`, on CUDA cores and on ten
 EVICTION_SHARPNESS = 4  # how abruptly the L2 cache evicts data, as more than its size is read between two reads
 MIN_NS = 1e-9  # keeps the slope of `smooth_max` finite where all times are 0, for the fit
 L2_HALVES = 2  # each half of the L2 cache has its own copy of what the multiprocessors next to it read
+NEIGHBOUR_BLOCKS = 4  # distance of two blocks at which 1 / e of what both request reaches the L2 cache once
 MIN_SPLIT_SLICES = 2  # slices that a block must have of a split tile to be worth its start
 
 
@@ -51,6 +53,7 @@ class Work:
     reused_bytes: float  # of those, read by more than one tile: nearly all of an operand that many tiles read
     scattered_bytes: float  # reread from device memory if all blocks are at different slices throughout
     l2_bytes: float  # that tiles read from the L2 cache
+    neighbour_bytes: float  # of those, requested by a block nearby as well, at the same time
     two_line_bytes: float  # of those, in boxes whose rows begin within a line, at a sector
     five_sector_bytes: float  # of those, in boxes whose rows begin within a sector, so that each is in five of them
     narrow_bytes: float  # of those, in rows that begin in the same line as the row before
@@ -142,6 +145,7 @@ def count_work(config: Config, problem: Problem, sms: int, blocks: int, l2_size:
         full_waves, wave, last_wave,
         copied_bytes=copied_bytes,
         **_transfers(config, problem),
+        neighbour_bytes=_neighbour_bytes(config, problem, clusters),
         scattered_bytes=0.0 if synced else _scattered_bytes(config, problem, clusters, left, share, l2_size),
         unsynced=0.0 if synced else share / (rounds * slices + share),
         is_split=1 if left else 0, splits=slices / share if left else 0,
@@ -212,6 +216,20 @@ def _transfers(config: Config, problem: Problem) -> dict[str, float]:
         "memory_bytes": size + problem.c_bytes, "operand_bytes": size, "reused_bytes": reused,
         "l2_bytes": l2, "two_line_bytes": two_line, "five_sector_bytes": five_sector, "narrow_bytes": narrow,
     }  # fmt: skip
+
+
+def _neighbour_bytes(config: Config, problem: Problem, clusters: int) -> float:
+    """Bytes that a tile requests from the L2 cache while a block nearby requests the same.
+
+    Such requests reach the cache as one, the more of them the closer the blocks are: in the same columns the next tile,
+    in the same rows the one GROUP_M further, and each by as many blocks as a tile has.
+    """
+    down, right, _ = count_tiles(config, problem)
+    left, other = (MATHS[problem.math].parts * operand.request for operand in _operands(config, problem))
+    group, tiles = min(config.GROUP_M, down), down * right
+    blocks = cluster_size(config) * (clusters // tiles if clusters % tiles == 0 else 1)
+    in_row, in_column = (math.exp(-distance * blocks / NEIGHBOUR_BLOCKS) for distance in (group, 1))
+    return left * (right - 1) * in_row + other * down * (1 - 1 / group) * in_column
 
 
 def _scattered_bytes(config: Config, problem: Problem, clusters: int, left: int, share: int, l2_size: float) -> float:
