@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple, replace
 from itertools import pairwise
+from math import exp, inf
 
 import pytest
 import torch
@@ -165,6 +166,22 @@ def test_what_the_cache_has_dropped_is_counted_as_by_hand(tile, sizes):
     assert counted.scattered_bytes == pytest.approx(again, rel=1e-6)
 
 
+@pytest.mark.parametrize("tile, splits", [("tile64x128", 1), ("tile64x128", 3), ("pair64x128", 1)])
+def test_what_blocks_nearby_request_is_counted_as_by_hand(tile, splits):
+    """Of 8 x 3 tiles, in groups of four rows, the tile before each that reads the same rows or columns."""
+    config, k = replace(WGMMA_TILES[tile], GROUP_M=4), 640
+    sides, blocks = (config.BLOCK_M * config.CLUSTER_M, config.BLOCK_N), config.CLUSTER_M * splits
+    order = [(group + row, column) for group in (0, 4) for column in range(3) for row in range(4)]
+    again = 0.0
+    for at, place in enumerate(order):
+        for side in (0, 1):
+            before = [i for i in range(at // 12 * 12, at) if order[i][side] == place[side]]
+            distance = (at - max(before)) * blocks if before else inf
+            again += 2 * k * sides[side] * exp(-distance / work.NEIGHBOUR_BLOCKS)
+    counted = work.count_work(config, Problem(8 * sides[0], 3 * sides[1], k, "bf16"), SMS, 24 * blocks, 50e6)
+    assert counted.neighbour_bytes == pytest.approx(again)
+
+
 @pytest.mark.parametrize("gpu", costs.load_devices())
 def test_large_operands_are_not_read_at_different_slices(gpu):
     """Where shares leave no multiprocessor idle, but read from device memory what tiles in step have in the cache."""
@@ -251,8 +268,8 @@ def test_costs_are_those_of_the_compute_type_and_of_a_gpu_on_which_they_were_fit
     for dialect in ("cuda", "triton", "gluon"):
         tf32, bf16 = (h100.family("s19_any_shape", dialect, math) for math in ("tf32", "bf16"))
         assert tf32 != bf16
-    fitted = h100.rungs["s19_any_shape"]["cuda"]
-    assert fitted.fitted and h200.rungs["s19_any_shape"]["cuda"] == replace(fitted, fitted=False)
+    fitted = h100.rungs["s19_any_shape"]["cuda_tf32"]
+    assert fitted.fitted and h200.rungs["s19_any_shape"]["cuda_tf32"] == replace(fitted, fitted=False)
 
 
 @pytest.mark.parametrize(
