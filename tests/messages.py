@@ -1,8 +1,8 @@
-"""Files of what is told: entries of one line, or blocks, and below each what is told of it, which a test compares.
+"""Snapshots in text files: each entry stands above what the code reports of it, and a test compares the two.
 
-`Messages` are such a file of what is refused, by area, each with its error's whole text. An area begins with #, and a
-line of Python without an error prepares what the calls use. A test's `main` writes what is told again, which a reader
-then compares.
+An entry is one line, or a block of lines below a title. `Messages` is a file of calls that are refused, each above the
+complete text of its error, in areas that begin with #; a line of Python without an error prepares names for the calls.
+The test module of a file, run as a program, writes today's reports into it: read the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gemm_ref.ptx import PtxError
 
 
 class Block(NamedTuple):
-    """A title, which begins with #, lines of text, and what is told of it, of which each line begins with >."""
+    """A title behind #, lines of text, and the lines that are reported of them, each behind >."""
 
     title: str
     lines: list[str]
@@ -27,23 +27,23 @@ class Block(NamedTuple):
 
 
 def read_blocks(file: Path) -> list[Block]:
-    """Returns the blocks of a file, which empty lines part."""
+    """Returns the blocks of a file, which empty lines separate."""
     found = []
     for text in file.read_text(encoding="utf-8").rstrip("\n").split("\n\n"):
         title, *lines = text.splitlines()
-        told = [line[2:] for line in lines if line.startswith("> ")]
-        found.append(Block(title.removeprefix("# "), lines[: len(lines) - len(told)], told))
+        expected = [line[2:] for line in lines if line.startswith("> ")]
+        found.append(Block(title.removeprefix("# "), lines[: len(lines) - len(expected)], expected))
     return found
 
 
 def write_blocks(file: Path, report: Callable[[Block], list[str]]) -> None:
-    """Writes the file again, with what is told of each block today."""
+    """Rewrites the file with what `report` returns for each block."""
     texts = ["\n".join([f"# {x.title}", *x.lines, *(f"> {line}" for line in report(x))]) for x in read_blocks(file)]
     file.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
 
 
 def read_reports(file: Path) -> dict[str, list[str]]:
-    """Returns the lines of what is told by the line of its entry: they begin with a space, and an entry does not."""
+    """Returns the reported lines by their entry; they are indented, and an entry is not."""
     found: dict[str, list[str]] = {}
     for line in file.read_text(encoding="utf-8").splitlines():
         if line.startswith(" "):
@@ -54,8 +54,10 @@ def read_reports(file: Path) -> dict[str, list[str]]:
 
 
 def write_reports(file: Path, report: Callable[[str], list[str]]) -> None:
-    """Writes the file again, with what is told of each entry today."""
-    lines = [line for entry in read_reports(file) for line in (entry, *(f"    {told}" for told in report(entry)))]
+    """Rewrites the file with what `report` returns for each entry."""
+    lines = [
+        line for entry in read_reports(file) for line in (entry, *(f"    {reported}" for reported in report(entry)))
+    ]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -65,8 +67,8 @@ ERRORS = (PtxError, ValueError, RuntimeError, AssertionError)
 class Messages:
     """The entries of a file.
 
-    functions: what a call may use beside the names that the file prepares. areas: what runs the text of an entry, by
-    its area; in others it is a call in Python.
+    functions: names that calls use in addition to those that the file prepares. areas: by the name of an area, the
+    function that runs the text of an entry; the entries of other areas are calls in Python.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class Messages:
                 yield area, line, below.strip()
 
     def error_of(self, area: str, text: str) -> str:
-        """Returns the error in one line, without virtual addresses and what Python says of operands."""
+        """Returns the error of an entry as one line, without virtual addresses and without Python's own messages."""
         with pytest.raises(ERRORS) as caught:
             self._areas[area](text) if area in self._areas else eval(text, self._names)
         found = re.sub(r"0x[1-9a-f][0-9a-f]{5,}", "0x...", str(caught.value).replace("\n", " | "))
@@ -93,7 +95,7 @@ class Messages:
         return f"{type(caught.value).__name__}: {found}"
 
     def main(self) -> None:
-        """Writes the file again, with the errors of today."""
+        """Rewrites the file with today's errors."""
         errors = iter([self.error_of(area, text) for area, text, _ in self.entries()])
         self._file.write_text(re.sub(r"(?m)^ .*$", lambda _: f"    {next(errors)}", self._read()), encoding="utf-8")
 

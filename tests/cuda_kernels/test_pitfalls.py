@@ -1,8 +1,8 @@
 """The pitfalls of docs/pitfalls.md, each in a kernel that looks right, passes at one size and fails at another.
 
-The kernels are in tests/cuda_kernels/pitfalls/, and run on the reference GPU from nvcc's PTX. pitfalls.txt has sizes of
-each, the inputs, and what is told: nothing, a fault, or that the result is wrong, with what the detectors find.
-`python -m tests.cuda_kernels.test_pitfalls` writes that again, which a reader then compares.
+The kernels are in tests/cuda_kernels/pitfalls/ and run on the reference GPU from nvcc's PTX. An entry of pitfalls.txt
+is a kernel, a size and the inputs, if they are not integers; below it is what is reported: nothing, a fault, or a wrong
+result, and the findings of the detectors. `python -m tests.cuda_kernels.test_pitfalls` rewrites these reports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.messages import read_reports, write_reports
 DOCUMENT = ROOT / "docs" / "pitfalls.md"
 SOURCES = sorted((ROOT / "tests" / "cuda_kernels" / "pitfalls").glob("*.cu"))
 
-TOLD = Path(__file__).with_name("pitfalls.txt")
+REPORTS = Path(__file__).with_name("pitfalls.txt")
 
 # Blocks as (x, y, z), and the tile of C that they own.
 SQUARE = {"block": (32, 32, 1), "tile": 32}
@@ -72,14 +72,14 @@ def operands(sizes, inputs="integers") -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def report(name, sizes, inputs="integers", observers=()) -> list[str]:
-    """Returns what is told of a kernel at one size, checked to the bit and by the detectors: nothing where it is right.
+    """Returns what the check, to the bit, and the detectors report of a kernel at one size: nothing if it is right.
 
     inputs: a kind of `operands`, or "zeroed": integers, with a C of zeros.
     """
     zeroed = inputs == "zeroed"
     a, b = operands(sizes, "integers" if zeroed else inputs)
     shape = SHAPES.get(name, SHAPES_OF_FILES[compiled()[name][0]])
-    told, detectors = [], ptx.Detectors(outputs=() if zeroed else ("C",))
+    reported, detectors = [], ptx.Detectors(outputs=() if zeroed else ("C",))
 
     def fn(a, b, out):
         with ptx.watched(detectors, *observers):
@@ -89,13 +89,13 @@ def report(name, sizes, inputs="integers", observers=()) -> list[str]:
     try:
         gemm_ref.checked_run(fn, a, b, exact=True)
     except ptx.MemoryFault as error:
-        told = [re.sub(r"^\S+ (\S+) [^:]*:", r"\1:", str(error)).split(" (address")[0]]  # registers are nvcc's
+        reported = [re.sub(r"^\S+ (\S+) [^:]*:", r"\1:", str(error)).split(" (address")[0]]  # registers are nvcc's
     except WrongResult as error:
-        told = [str(error).replace("\n", " | ")]
+        reported = [str(error).replace("\n", " | ")]
     for each in detectors.findings:
         places = [(each.file, each.line), *([(each.other_file, each.other_line)] if each.other_line else [])]
-        told.append(f"{each.kind}: {' / '.join(_code(*place) for place in places)}")
-    return told
+        reported.append(f"{each.kind}: {' / '.join(_code(*place) for place in places)}")
+    return reported
 
 
 def _code(file: str, line: int) -> str:
@@ -104,14 +104,14 @@ def _code(file: str, line: int) -> str:
 
 
 def report_entry(entry: str) -> list[str]:
-    """Returns what is told of a kernel, at a size, on inputs if they are named."""
+    """Returns what is reported of an entry."""
     name, sizes, *inputs = entry.split()
     return report(name, tuple(map(int, sizes.split("x"))), *inputs)
 
 
-@pytest.mark.parametrize("entry, told", read_reports(TOLD).items())
-def test_what_is_told_of_a_pitfall(entry, told):
-    assert report_entry(entry) == told
+@pytest.mark.parametrize("entry, reported", read_reports(REPORTS).items())
+def test_what_is_reported_of_a_pitfall(entry, reported):
+    assert report_entry(entry) == reported
 
 
 # --- seeing --------------------------------------------------------------------------------------------------
@@ -255,4 +255,4 @@ def test_the_document_shows_code_that_is_run():
 
 
 if __name__ == "__main__":
-    write_reports(TOLD, report_entry)
+    write_reports(REPORTS, report_entry)

@@ -1,6 +1,6 @@
 """Every mistake a caller can make gets an error that names it: messages.txt has a call and its error, by area.
 
-`python -m tests.gemm_ref.test_messages` writes the errors again, which a reader then compares.
+`python -m tests.gemm_ref.test_messages` rewrites the errors.
 """
 
 from __future__ import annotations

@@ -48,11 +48,11 @@ def test_text_is_read_into_guards_opcodes_operands_and_labels():
     assert [block.successors for block in blocks(first)] == [(2, 1), (1, 2), (), (3,)]
 
 
-@pytest.mark.parametrize("entry, told", read_reports(Path(__file__).with_name("trips.txt")).items())
-def test_the_main_loop_and_one_trip_of_it(entry, told):
-    """Of code whose lines semicolons part."""
+@pytest.mark.parametrize("entry, trip", read_reports(Path(__file__).with_name("trips.txt")).items())
+def test_the_main_loop_and_one_trip_of_it(entry, trip):
+    """Semicolons separate the lines of code."""
     _, _, code = entry.partition(": ")
-    assert [" ".join(trip_of(*code.split("; "))) or "nothing"] == told
+    assert [" ".join(trip_of(*code.split("; "))) or "nothing"] == trip
 
 
 def test_a_jump_that_the_text_does_not_name_is_an_error():

@@ -1,8 +1,8 @@
-"""Short programs of PTX, and what each thread has in the end: programs.txt has an expression in t, the thread, of it.
+"""Short programs of PTX (programs.txt), each with the result of thread t as an expression in t.
 
-It is in %r1, or %r9 beside mbarriers and clusters, and 0 to begin with; 99 stands where a thread has stored nothing. A
-program is of 64 threads, unless its title says otherwise, and one of clusters of two blocks. Programs of halves compute
-(1 + 2^-10)^2 - (1 + 2^-9), which is 2^-20, and 0 where the square is rounded; ptxas for sm_90 does the same.
+The result is in %r1, or in %r9 for mbarriers and clusters; it starts as 0, and 99 means that the thread stored nothing.
+A program runs in 64 threads unless its title says otherwise, and for clusters in two blocks. The programs of halves
+compute (1 + 2^-10)^2 - (1 + 2^-9), which is 2^-20, and 0 if the square is rounded; ptxas for sm_90 does the same.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def init(count: int) -> str:
 
 
 def has_ended(parity: int, number: int) -> str:
-    """Adds bit `number` to %r9 where the phase has ended; where not, threads are parked until nobody can run."""
+    """Sets bit `number` of %r9 if the phase has ended; if not, the threads wait until no other thread can run."""
     test = f"mbarrier.test_wait.parity.shared::cta.b64 %p2, [%r1], {parity};"
     return f"{test} selp.u32 %r8, {1 << number}, 0, %p2; or.b32 %r9, %r9, %r8;"
 
 
 def begin_copies() -> str:
-    """Gives each thread t a word of global memory at %rd1, which is 257 t, and one of shared memory at %r3, a 7."""
+    """Stores 257 t for thread t in global memory, at %rd1, and 7 in shared memory, at %r3."""
     shared = ".shared .align 4 .b8 room[256]; mov.u32 %r3, room; mad.lo.u32 %r3, %r0, 4, %r3; st.shared.u32 [%r3], 7;"
     return f"{shared} mul.lo.u32 %r4, %r0, 257; st.global.u32 [%rd1], %r4;"
 
@@ -39,7 +39,7 @@ WORDS = {"init": init, "has_ended": has_ended, "meet": lambda: test_cluster.MEET
 
 
 def run(area: str, text: list[str], threads: int = 64) -> list[int]:
-    """Returns what each thread has; a line may be a word of WORDS and its numbers."""
+    """Returns the result of each thread; a line is PTX, or a word of WORDS with its arguments."""
     lines = []
     for line in text:
         name, *numbers = line.split()
@@ -53,7 +53,7 @@ def run(area: str, text: list[str], threads: int = 64) -> list[int]:
 
 
 @pytest.mark.parametrize("program", read_blocks(FILE), ids=lambda program: program.title)
-def test_each_thread_has_what_it_should(program):
+def test_a_program_computes_what_it_should(program):
     area, _, about = program.title.partition(": ")
     threads = int(about.rpartition(": ")[2].removesuffix(" threads")) if about.endswith(" threads") else 64
     every = range(threads * (1 + (area == "clusters")))

@@ -1,6 +1,6 @@
 """The counts of the reference GPU: against an H200's counters, against cases worked out by hand, and as properties.
 
-`python -m tests.ptx.count.test_count` writes counts.txt again, which a reader then compares.
+`python -m tests.ptx.count.test_count` rewrites counts.txt.
 """
 
 from __future__ import annotations
@@ -119,20 +119,20 @@ def aligned(count: int) -> torch.Tensor:
 
 
 def counts(block: Block) -> list[str]:
-    """Returns what a kernel asks for, on two matrices of a float for each thread: of each count all that is not 0.
+    """Returns the counts of a kernel on two matrices of one float per thread; of each count what is not 0.
 
-    Where its lanes' accesses begin is in bytes of global memory, or in words of a block's shared memory.
+    The places of the lanes' accesses are in bytes of global memory, or in words of the block's shared memory.
     """
     blocks, threads = map(int, re.search(r": (\d+) blocks? of (\d+) threads$", block.title).groups())
     counter, matrices = Counter(), [aligned(blocks * threads) for _ in range(2)]
     run_kernel("\n".join(block.lines), matrices, (blocks, 1, 1), (threads, 1, 1), observers=[counter])
-    told = []
+    found = []
     for count in counter.counts():
         numbers = [f"{value} {name}" for name, value in vars(count).items() if value and name in NUMBERS]
         places = " ".join("-" if at is None else str(at) for at in count.words or count.offsets)
         access = f"{count.file}:{count.line}: {count.space} {count.kind} of {count.array}".replace("  ", " ")
-        told.append(f"{access}, {count.op}: {', '.join(numbers)}{f'; the last at {places}' if places else ''}")
-    return told
+        found.append(f"{access}, {count.op}: {', '.join(numbers)}{f'; the last at {places}' if places else ''}")
+    return found
 
 
 @pytest.mark.parametrize("block", read_blocks(COUNTS), ids=lambda block: block.title)

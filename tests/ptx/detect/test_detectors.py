@@ -1,8 +1,8 @@
-"""Each fault detector on tiny kernels (faults.cu): faults.txt has all that is told of a fault, and of a right kernel.
+"""Each fault detector on tiny kernels (faults.cu): faults.txt has every finding on each fault, and on correct kernels.
 
-An entry of it is a kernel and its `fault`, where 0 is none; with `apart` each block has a machine of its own. In what
-is told, a line of faults.cu is called by the comment at its end, and } where it has none.
-`python -m tests.ptx.detect.test_detectors` writes that again, which a reader then compares.
+An entry of it is a kernel and its argument `fault`, 0 for a correct kernel; with `apart` each block runs in a machine
+of its own. In a finding, a line of faults.cu is named by the comment at its end, or by } if it has none.
+`python -m tests.ptx.detect.test_detectors` rewrites the findings.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def matrices_of(kernel: str) -> dict[str, torch.Tensor]:
 
 
 def report(entry: str) -> list[str]:
-    """Returns what is told."""
+    """Returns the findings of an entry."""
     kernel, fault, *apart = entry.split()
     matrices, blocks, threads = matrices_of(kernel), BLOCKS.get(kernel, 1), 32 if kernel == "hand_on" else THREADS
     shared_bytes = 4 * threads if kernel == "unwritten" else 0
@@ -62,15 +62,15 @@ def marks() -> list[str]:
 
 
 def with_marks(text: str) -> str:
-    """Returns a sentence without registers, which are nvcc's, and lines of headers."""
+    """Returns a finding with marks for lines, and without nvcc's registers and lines of headers."""
     text = re.sub(r"^(\S+: \S+) [^:(]*(\(called at [^)]*\))?:", r"\1 \2:", text)
     text = re.sub(r"(\.cuh:)\d+", r"\1", text)
     return re.sub(r"(faults\.cu:|line )(\d+)", lambda place: place[1] + marks()[int(place[2])], text)
 
 
-@pytest.mark.parametrize("entry, told", read_reports(FILE).items())
-def test_what_is_told_of_a_fault(entry, told):
-    assert report(entry) == told
+@pytest.mark.parametrize("entry, findings", read_reports(FILE).items())
+def test_the_findings_of_a_fault(entry, findings):
+    assert report(entry) == findings
 
 
 def test_one_launch_is_ordered_before_the_next():

@@ -1,12 +1,12 @@
-"""Faults of Hopper's asynchronous units, each in a kernel beside its right twin: twins.txt has them, and what is told.
+"""Faults of Hopper's asynchronous units (twins.txt), each in a kernel beside its correct twin, with the findings.
 
-The kinds of fault in the tests of ConSan, Triton's sanitizer of these units, are among them; it runs on the GPU. Here a
-detector names the fault, or the reference GPU stops. The kernels are our own, in PTX, of one warp for each part that
-warp specialisation would give to a partition. Kinds of Blackwell's units (tcgen05, tensor memory) are not here.
+They include the kinds of fault in the tests of ConSan, Triton's sanitizer of these units, which runs on the GPU; here a
+detector names the fault, or the reference GPU stops. The kernels are our own, in PTX, with a warp for each partition of
+a warp-specialised kernel. Kinds of Blackwell's units (tcgen05, tensor memory) are not included.
 
-A line of a kernel begins with - where the wrong one lacks it, and with + where that one alone has it. `warps` begins a
-part that the next warps run. What is told of the wrong kernel begins with >: the kind, the line, and the other line.
-`python -m tests.ptx.detect.test_twins` writes that again, which a reader then compares.
+A line that begins with - is missing in the faulty kernel, and a line that begins with + is in that kernel alone.
+`warps N` begins a part that the next N warps run. Behind > is a finding on the faulty kernel: its kind, the line, and
+the line of the other access. `python -m tests.ptx.detect.test_twins` rewrites the findings.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def wait(slot: int = 0, parity: int = 0) -> str:
 
 
 OPERANDS = "setp.lt.u32 %p7, %r0, 128; shl.b32 %r4, %r0, 4; add.u32 %r4, %r4, %r2; .reg .f32 %d<4>;" + setting(4)
-# What the first lane of each warp does, where it is not said otherwise; `one` is thread 0 alone, and `all` each thread.
+# Accesses are made by the first lane of each warp; with `one` by thread 0 alone, and with `all` by each thread.
 WORDS = {
     "init": lambda count: f"@%p1 mbarrier.init.shared::cta.b64 [%r1+8], {count}; bar.sync 0;",
     "one_init": lambda count: f"@%p1 mbarrier.init.shared::cta.b64 [%r1+8], {count};",
@@ -75,7 +75,7 @@ WORDS = {
 
 
 def statement(text: str) -> str:
-    """Returns the PTX of a word with its numbers."""
+    """Returns the PTX of a word with its arguments."""
     name, *numbers = text.split()
     if name in ("one", "all"):
         return statement(" ".join(numbers)).replace("@%p8 ", "@%p1 " if name == "one" else "")
@@ -97,7 +97,7 @@ def kernel(lines: list[str]) -> str:
 
 
 def report(twins: Block, left_out: str) -> list[str]:
-    """Returns what is told of a kernel without the lines that begin with this sign."""
+    """Returns the findings on a kernel without the lines that begin with the sign `left_out`, or its fault."""
     size = re.search(r": (?:(\d) blocks of )?(\d+) threads$", twins.title)
     grid, block = (int(size[1] or 1), 1, 1), (int(size[2]), 1, 1)
     lines = [line if line.startswith("warps ") else line[2:] for line in twins.lines if line[0] != left_out]
@@ -113,7 +113,7 @@ def report(twins: Block, left_out: str) -> list[str]:
 
 
 @pytest.mark.parametrize("twins", read_blocks(FILE), ids=lambda twins: twins.title)
-def test_a_fault_is_told_and_its_twin_is_right(twins):
+def test_a_fault_is_reported_and_its_twin_is_not(twins):
     assert report(twins, "+") == []
     assert report(twins, "-") == twins.expected
 

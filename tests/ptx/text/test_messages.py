@@ -1,6 +1,6 @@
 """What is refused, with the whole message: messages.txt has a kernel's text or a call, and its error.
 
-`python -m tests.ptx.text.test_messages` writes the errors again, which a reader then compares.
+`python -m tests.ptx.text.test_messages` rewrites the errors.
 """
 
 from __future__ import annotations

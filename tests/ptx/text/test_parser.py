@@ -1,6 +1,6 @@
 """What the parser reads: literals, operands, and the places of instructions, which parsed.txt has.
 
-`python -m tests.ptx.text.test_parser` writes the places again, which a reader then compares.
+`python -m tests.ptx.text.test_parser` rewrites the places.
 """
 
 from __future__ import annotations
