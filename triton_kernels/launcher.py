@@ -25,6 +25,7 @@ from gemm_ref.operands import VECTOR_BYTES, pairs_with_padding
 from gemm_ref.operands.split import Split
 from triton_kernels import reference_gpu, without_gpu
 from triton_kernels.descriptors import Descriptor, Operand
+from triton_kernels.schedule import ALL_ADD
 
 MAX_REGISTERS, SM_REGISTERS = 255, 65536  # of a thread, and of a multiprocessor from compute capability 7.0 on
 MOST_ADDRESSES = 256  # launches whose arguments a launcher caches: one for each set of addresses and stream
@@ -63,6 +64,8 @@ def prepare(
     if blocks > 1:  # CUDA's launch bounds ask the same of nvcc; a cap that caps nothing would still change its choice
         threads = 32 * (shape.num_warps + other_warps)
         constants["maxnreg"] = min(MAX_REGISTERS, SM_REGISTERS // (threads * blocks) // 8 * 8)
+    if constants.get("SHARES") == ALL_ADD.value:  # programs wait for each other, so all must run at the same time
+        constants["launch_cooperative_grid"] = True
     return Prepared(
         kernel, shape, names, sizes or (problem.m, problem.n, problem.k), describe, num_stages=num_stages, **constants
     )
@@ -172,14 +175,17 @@ def _with_side(plan: Plan, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def phases(plan: Plan) -> dict[str, int]:
-    """The constants ROUNDS, how many complete tiles a program has (0, 1, or 2 for any number), and SHARES of tiles.
+    """The constants ROUNDS, how many complete tiles a program has (0, 1, or 2 for any number), SHARES of tiles, PART.
 
-    A kernel that needs no code for one of them has none, because fetching it would take time.
+    SHARES is 0 where there are none, 1 where the program with a tile's first slice adds them, and ALL_ADD where all of
+    a tile's programs do, in parts of PART sums. A kernel that needs no code for one of them has none, because fetching
+    it would take time.
     """
-    launch = plan.launch
-    down, right, _ = count_tiles(plan.implementation.config, plan.problem)
+    launch, config = plan.launch, plan.implementation.config
+    down, right, slices = count_tiles(config, plan.problem)
     rounds = cdiv(down * right - launch.shared_tiles, launch.grid[0])
-    return {"ROUNDS": min(rounds, 2), "SHARES": int(launch.shared_tiles > 0)}
+    part, _ = config.parts(down * right, launch.grid[0], slices)
+    return {"ROUNDS": min(rounds, 2), "SHARES": ALL_ADD.value if part else int(launch.shared_tiles > 0), "PART": part}
 
 
 def _has_shares(plan: Plan) -> bool:

@@ -141,6 +141,8 @@ def count_work(config: Config, problem: Problem, sms: int, blocks: int, l2_size:
     copies_b = config.copies_b(problem.math, problem.b_layout)
     copied_bytes = 2.0 * mode.dtype.itemsize * problem.k * problem.n if copies_b else 0.0
     synced = not left or clusters % tiles == 0  # all blocks are at the same slice at a time
+    # A block that adds parts of a tile reads about as many partial sums as a tile has, in one latency for each part.
+    splits = config.parts(tiles, clusters, slices)[1] or (slices / share if left else 0)
     return Work(
         full_waves, wave, last_wave,
         copied_bytes=copied_bytes,
@@ -148,7 +150,7 @@ def count_work(config: Config, problem: Problem, sms: int, blocks: int, l2_size:
         neighbour_bytes=_neighbour_bytes(config, problem, clusters),
         scattered_bytes=0.0 if synced else _scattered_bytes(config, problem, clusters, left, share, l2_size),
         unsynced=0.0 if synced else share / (rounds * slices + share),
-        is_split=1 if left else 0, splits=slices / share if left else 0,
+        is_split=1 if left else 0, splits=splits,
         partial_bytes=partial_bytes, partials_bytes=2 * blocks * partial_bytes if left else 0,
         sharpness=SHARPNESS[uses_tma(config)],
     )  # fmt: skip

@@ -49,6 +49,10 @@ class Config:
         """Whether a kernel that else multiplies with wgmma uses mma.sync for this tile."""
         return False
 
+    def parts(self, tiles: int, blocks: int, slices: int) -> tuple[int, int]:
+        """Where the blocks with a share of a tile add it in parts: sums of a part and parts of a block; else 0, 0."""
+        return 0, 0
+
     def depth(self, element_bytes: int) -> int:
         """Elements of K in one slice; 0 where the kernel has no slices."""
         return self.BLOCK_K

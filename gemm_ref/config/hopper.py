@@ -12,6 +12,8 @@ from gemm_ref.launch import Launch, cdiv, round_up
 from gemm_ref.problem import Problem
 
 WARPGROUP, WGMMA_M = 128, 64  # threads that one wgmma takes, and rows of C that it gives
+PARTS = 128, 256, 512  # sums in a part of a tile that one of several blocks adds
+MIN_SUMS, MAX_EACH = 65536, 4 * PARTS[-1]  # one block is as fast where all shares have less, or each would add more
 SWIZZLE_ROW, SWIZZLE_ATOM = 128, 1024  # bytes of a row in TMA's widest swizzle, and after which it repeats
 
 
@@ -141,12 +143,29 @@ class TwoPartConfig(StreamKWgmmaConfig):
 
     NARROW: int = 0  # columns of the second product, if any
 
+    def parts(self, tiles: int, blocks: int, slices: int) -> tuple[int, int]:
+        """Not 0 where all blocks have a share of one tile, none is empty, and parts are faster, as on an H200."""
+        splits, sums = blocks // tiles, self.added_rows * self.BLOCK_N
+        if blocks % tiles or not 1 < splits <= slices or splits * sums < MIN_SUMS or sums > splits * MAX_EACH:
+            return 0, 0
+        part = next((part for part in PARTS if splits * part >= sums), PARTS[-1])
+        return part, cdiv(sums, splits * part)
+
+    @property
+    def added_rows(self) -> int:
+        """Rows of a tile whose sums are added together: in Gluon those of a consumer."""
+        return WGMMA_M
+
 
 @dataclass(frozen=True, kw_only=True)
 class DotWgmmaConfig(TwoPartConfig):
     """s19 in Triton, whose warps all load and multiply; Triton makes wgmma of tiles with at least 64 rows."""
 
     WARPS: int
+
+    @property
+    def added_rows(self) -> int:
+        return self.BLOCK_M
 
     @property
     def uses_mma_sync(self) -> bool:

@@ -26,16 +26,18 @@ def check(item: Implementation, sizes: tuple[int, int, int], clusters: int) -> N
     check_exactly(load(item, clusters), Problem(*sizes, item.math), {})
 
 
+@pytest.mark.parametrize("clusters, k", [(17, 1100), (130, 8300)])  # the twins add 65 shares of each tile in parts
 @pytest.mark.parametrize("dialect, tile", TILES)
-def test_a_tile_has_many_shares(dialect, tile):
+def test_a_tile_has_many_shares(dialect, tile, clusters, k):
     """More than a thread reads at a time, each of one tile only."""
-    check(any_shape(dialect, tile), (130, 64, 1100) if "pair" in tile else (9, 104, 1100), 17)
+    check(any_shape(dialect, tile), (130, 64, 1100) if "pair" in tile else (9, 104, k), clusters)
 
 
+@pytest.mark.parametrize("clusters", [5, 12])  # one of five has shares of both tiles; six of twelve add a tile in parts
 @pytest.mark.parametrize("dialect, tile", TWO_PARTS)
-def test_both_parts_of_a_tile_are_shared(dialect, tile):
-    """Two tiles among five programs, so that one has shares of both; and C has two columns of the second part."""
-    check(any_shape(dialect, tile), (100, 130, 700), 5)
+def test_both_parts_of_a_tile_are_shared(dialect, tile, clusters):
+    """Two tiles, of whose second part C has two columns."""
+    check(any_shape(dialect, tile), (100, 130, 700), clusters)
 
 
 @pytest.mark.parametrize("dialect, tile", TILES)

@@ -289,6 +289,7 @@ def test_s18_triton_stores_c_inside_the_loop_over_slices():
 @pytest.mark.parametrize("kernel, products", [
     ("s16 gluon bf16", 0), ("s16 gluon tf32", 0),  # by mma.sync
     *((kernel, 4) for kernel in ("s16 triton", "s17 triton", "s17 gluon", "s18 triton", "s18 gluon")),
+    ("s19 triton tile64x192 bf16 6304x768x3072", 4), ("s19 triton tile64_two bf16 128x128x65536", 4),
     *((f"s20 {dialect} {math}", chain_of(math, dialect).depth // 16) for dialect in ("triton", "gluon")
       for math in EMULATED),
 ])  # fmt: skip
@@ -300,6 +301,11 @@ def test_nothing_spills_and_no_wgmma_waits_for_the_one_before(kernel, products):
     assert usage.stack_bytes <= (32 if "s20" in kernel else 0)
     assert not any("LDL" in between for between in re.findall(r"HGMMA.{,4000}?(?=HGMMA)", text, re.DOTALL))
     assert text.count("HGMMA") == products * text.count("WARPGROUP.ARRIVE")
+
+
+@pytest.mark.parametrize("kernel, expected", [("tile64_two bf16 128x128x65536", True), ("tile64 bf16 64x64x64", False)])
+def test_programs_that_wait_for_each_other_start_together(kernel, expected):
+    assert compiled(f"s19 gluon {kernel}").metadata.launch_cooperative_grid is expected
 
 
 # --- s20 ------------------------------------------------------------------------------------------------------

@@ -86,9 +86,10 @@ def columns(x, PARTS: gl.constexpr):
 @gluon.jit
 def _store_elements(c_ptr, row, col, x, M, N, TRANSPOSE_C: gl.constexpr):
     ACROSS: gl.constexpr = 0 if TRANSPOSE_C else 1  # of x, where C's rows go
+    LANES: gl.constexpr = min(32, x.shape[ACROSS])  # of a warp in the same row
     layout: gl.constexpr = gl.BlockedLayout(
-        [1, 1], [32, 1] if TRANSPOSE_C else [1, 32], [1, gl.num_warps()] if TRANSPOSE_C else [gl.num_warps(), 1],
-        [ACROSS, 1 - ACROSS]
+        [1, 1], [LANES, 32 // LANES] if TRANSPOSE_C else [32 // LANES, LANES],
+        [1, gl.num_warps()] if TRANSPOSE_C else [gl.num_warps(), 1], [ACROSS, 1 - ACROSS]
     )  # fmt: skip
     m = row + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))[:, None]
     n = col + gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))[None, :]

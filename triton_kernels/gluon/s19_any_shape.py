@@ -3,7 +3,8 @@
 Idea: small tiles, the product turned round for few rows, K dealt evenly to all blocks; chosen by shape.
 Changed from s18: the tile is one of a family, and the number of programs is chosen with it (gemm_ref/choice). A
     consumer leaves its sums of a share of a tile in memory; the program that has the tile's first slice adds them to
-    its own. Threads store a C whose rows TMA cannot.
+    its own, or where shares are many and large, all programs of the tile add parts of it. Threads store a C whose rows
+    TMA cannot.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, the order of tiles, 64 rows of a tile per consumer, what is dealt to
     the programs. Left to the compiler: barriers within a partition, and how many loads of a share are on their way.
     Not here: clusters, and the order in which shares are added: those that are loaded together are added to each other
@@ -11,7 +12,7 @@ Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, the order of tiles, 64 rows o
     each.
 Cost: as s18's; of each tile that is shared, each share but the first is written and read once, 4 * BLOCK_M * BLOCK_N
     bytes. The order in which shares are added is fixed: the same bits in every run of one grid.
-Requires: as s18, with B either way round in 16-bit types and tf32.
+Requires: as s18, with B either way round in 16-bit types and tf32; cooperative launches where all add, as in Triton.
 """
 
 import torch
@@ -34,8 +35,17 @@ from triton_kernels.gluon.hopper import (
     sums_layout,
     swizzled,
 )
-from triton_kernels.gluon.shares import WGMMA_M, add_sums, barrier, part_of, schedule, shares_behind, store_sums
-from triton_kernels.schedule import tile_place
+from triton_kernels.gluon.shares import (
+    WGMMA_M,
+    add_part,
+    add_sums,
+    barrier,
+    part_of,
+    schedule,
+    shares_behind,
+    store_sums,
+)
+from triton_kernels.schedule import ALL_ADD, tile_place
 
 WARPGROUP = 4  # warps that one wgmma takes
 TRANSPOSED_ROWS = 32  # of C that are stored at once where the tile is of C^T
@@ -83,11 +93,47 @@ def _store(
     for i in gl.static_range(COUNT):
         x = pieces[i]
         if FINISHES:
-            m = row + gl.arange(0, WGMMA_M, gl.SliceLayout(1, x.type.layout))
+            m = row + gl.arange(0, x.shape[0], gl.SliceLayout(1, x.type.layout))
             n = col + (first + i) * PIECE + gl.arange(0, PIECE, gl.SliceLayout(0, x.type.layout))
             x = apply_epilogue(x, m, n, M, N, bias_ptr, addend_ptr, addend_step, alpha, beta,
                                ACTIVATION, BIAS_BY_ROWS, VECTOR, TRANSPOSE_C)  # fmt: skip
         store_part(c, row, col, x, first + i, PARTS, c_smem, buffer, M, N, C_BY_THREADS, TRANSPOSE_C)
+
+
+# The sums of both products to memory, and one more program that has stored its sums.
+@gluon.jit
+def _store_shares(to_ptr, arrived_ptr, acc, more, NARROW: gl.constexpr):
+    store_sums(to_ptr, acc)
+    if NARROW:
+        store_sums(to_ptr + WGMMA_M * acc.shape[1], more)
+    barrier()  # all threads have stored their sums
+    gl.atomic_add(arrived_ptr, 1, sem="release", scope="gpu")
+
+
+# Add parts of a consumer's rows of the tile, from (row, col) on, over the tile's shares, and finish them. `splits`
+# programs share the tile, and program number `share` of them adds every splits-th part from that on, each of PART sums.
+# Its own share is at own_ptr, and each share is `step` elements in front of the one before it.
+@gluon.jit
+def _add_parts(
+    own_ptr, arrived_ptr, share, splits, step: gl.constexpr, c, row, col, c_smem, M, N, scale_a, scale_b,
+    bias_ptr, addend_ptr, addend_step, alpha, beta, BLOCK_N: gl.constexpr, PART: gl.constexpr,
+    TRANSPOSE_C: gl.constexpr, FINISHES: gl.constexpr, ACTIVATION: gl.constexpr, BIAS_BY_ROWS: gl.constexpr,
+    VECTOR: gl.constexpr,
+):  # fmt: skip
+    PARTS: gl.constexpr = WGMMA_M * BLOCK_N // PART
+    if share < PARTS:
+        while gl.atomic_add(arrived_ptr, 0, sem="acquire", scope="gpu") < splits:
+            pass
+        first_ptr = own_ptr + share.to(gl.int64) * step
+        for part in range(share, PARTS, splits):
+            x = scaled(add_part(first_ptr, part, splits, step, PART), scale_a, scale_b)
+            ABOVE: gl.constexpr = WGMMA_M // x.shape[0]  # parts of the same columns
+            _store(c, row + part % ABOVE * x.shape[0], col + part // ABOVE * x.shape[1], x, 0, 1, c_smem, 0, M, N,
+                   bias_ptr, addend_ptr, addend_step, alpha, beta, x.shape[1], 1, TRANSPOSE_C, FINISHES, ACTIVATION,
+                   BIAS_BY_ROWS, VECTOR)  # fmt: skip
+        # The last of those that waited sets the flag to 0 for the next launch.
+        if gl.atomic_add(arrived_ptr, 1, sem="relaxed", scope="gpu") == splits + gl.minimum(splits, PARTS) - 1:
+            gl.atomic_xchg(arrived_ptr, 0, sem="relaxed", scope="gpu")
 
 
 @gluon.jit
@@ -98,7 +144,7 @@ def _consume(
     GROUP_M: gl.constexpr, TRANSPOSE_C: gl.constexpr, LEFT_LAYOUT: gl.constexpr, RIGHT_LAYOUT: gl.constexpr,
     PIECE: gl.constexpr, C_BY_THREADS: gl.constexpr, FINISHES: gl.constexpr, ACTIVATION: gl.constexpr,
     BIAS_BY_ROWS: gl.constexpr, VECTOR: gl.constexpr, NARROW: gl.constexpr,
-    ROUNDS: gl.constexpr, SHARES: gl.constexpr,
+    ROUNDS: gl.constexpr, SHARES: gl.constexpr, PART: gl.constexpr,
 ):  # fmt: skip
     WIDE: gl.constexpr = BLOCK_N - NARROW
     CONSUMERS: gl.constexpr = BLOCK_M // WGMMA_M
@@ -151,41 +197,48 @@ def _consume(
             acc, more = warpgroup_mma_wait(0, deps=(acc, more))
             mbarrier.arrive(empty.index((used + NUM_STAGES - 1) % NUM_STAGES), count=1)
 
-        is_first = True
         if SHARES:
             # How many programs have stored their sums of a tile that is shared
             arrived_ptr = flags_ptr + (tile - (tiles_m * tiles_n - shared)) * CONSUMERS + which
-            is_first = first == 0
-            if first > 0:  # another program has the tile's first slice
-                to_ptr = partials_ptr + (program * CONSUMERS + which).to(gl.int64) * SUMS
-                store_sums(to_ptr, acc)
-                if NARROW:
-                    store_sums(to_ptr + WGMMA_M * WIDE, more)
-                barrier()  # all threads have stored their sums
-                gl.atomic_add(arrived_ptr, 1, sem="release", scope="gpu")
-            elif part >= rounds:
-                # Add what the others have of it: the program before this has the next slices, the one before that
-                # those after them.
-                others = shares_behind(begin + (part - rounds) * slices, shared, slices)
-                if others > 0:
-                    while gl.atomic_cas(arrived_ptr, others, 0, sem="acquire", scope="gpu") != others:
-                        pass  # the flag is 0 again for the next launch
-                from_ptr = partials_ptr + ((program - 1) * CONSUMERS + which).to(gl.int64) * SUMS
-                acc = add_sums(acc, from_ptr, others, CONSUMERS * SUMS, layout)
-                if NARROW:
-                    more = add_sums(more, from_ptr + WGMMA_M * WIDE, others, CONSUMERS * SUMS, narrow_layout)
-        if is_first:
-            # Store, while the other consumer still multiplies and the producer runs ahead.
+        if SHARES == ALL_ADD:
             tile_m, tile_n = tile_place(tile, tiles_m, tiles_n, GROUP_M)
-            row = tile_m * BLOCK_M + which * WGMMA_M
-            col = tile_n * BLOCK_N
-            _store(c, row, col, scaled(acc, scale_a, scale_b), 0, BLOCK_N // PIECE, c_smem, which * PIECES, M, N,
-                   bias_ptr, addend_ptr, addend_step, alpha, beta, PIECE, C_BY_THREADS, TRANSPOSE_C, FINISHES,
-                   ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
-            if NARROW:
-                _store(c, row, col, scaled(more, scale_a, scale_b), WIDE // PIECE, BLOCK_N // PIECE, c_smem,
-                       which * PIECES, M, N, bias_ptr, addend_ptr, addend_step, alpha, beta, PIECE, C_BY_THREADS,
-                       TRANSPOSE_C, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
+            splits = gl.num_programs(0) // shared
+            to_ptr = partials_ptr + (program * CONSUMERS + which).to(gl.int64) * SUMS
+            _store_shares(to_ptr, arrived_ptr, acc, more, NARROW)
+            _add_parts(to_ptr, arrived_ptr, (gl.num_programs(0) - 1 - program) % splits, splits, CONSUMERS * SUMS,
+                       c, tile_m * BLOCK_M + which * WGMMA_M, tile_n * BLOCK_N, c_smem, M, N, scale_a, scale_b,
+                       bias_ptr, addend_ptr, addend_step, alpha, beta, BLOCK_N, PART, TRANSPOSE_C, FINISHES,
+                       ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
+        else:
+            is_first = True
+            if SHARES:
+                is_first = first == 0
+                if first > 0:  # another program has the tile's first slice
+                    to_ptr = partials_ptr + (program * CONSUMERS + which).to(gl.int64) * SUMS
+                    _store_shares(to_ptr, arrived_ptr, acc, more, NARROW)
+                elif part >= rounds:
+                    # Add what the others have of it: the program before this has the next slices, the one before that
+                    # those after them.
+                    others = shares_behind(begin + (part - rounds) * slices, shared, slices)
+                    if others > 0:
+                        while gl.atomic_cas(arrived_ptr, others, 0, sem="acquire", scope="gpu") != others:
+                            pass  # the flag is 0 again for the next launch
+                    from_ptr = partials_ptr + ((program - 1) * CONSUMERS + which).to(gl.int64) * SUMS
+                    acc = add_sums(acc, from_ptr, others, CONSUMERS * SUMS, layout)
+                    if NARROW:
+                        more = add_sums(more, from_ptr + WGMMA_M * WIDE, others, CONSUMERS * SUMS, narrow_layout)
+            if is_first:
+                # Store, while the other consumer still multiplies and the producer runs ahead.
+                tile_m, tile_n = tile_place(tile, tiles_m, tiles_n, GROUP_M)
+                row = tile_m * BLOCK_M + which * WGMMA_M
+                col = tile_n * BLOCK_N
+                _store(c, row, col, scaled(acc, scale_a, scale_b), 0, BLOCK_N // PIECE, c_smem, which * PIECES, M, N,
+                       bias_ptr, addend_ptr, addend_step, alpha, beta, PIECE, C_BY_THREADS, TRANSPOSE_C, FINISHES,
+                       ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
+                if NARROW:
+                    _store(c, row, col, scaled(more, scale_a, scale_b), WIDE // PIECE, BLOCK_N // PIECE, c_smem,
+                           which * PIECES, M, N, bias_ptr, addend_ptr, addend_step, alpha, beta, PIECE, C_BY_THREADS,
+                           TRANSPOSE_C, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
     tma.store_wait(0)  # shared memory lives as long as its block
 
 
@@ -197,7 +250,7 @@ def _gemm_kernel(
     GROUP_M: gl.constexpr, TRANSPOSE_C: gl.constexpr, B_LAYOUT: gl.constexpr, PIECE: gl.constexpr,
     C_BY_THREADS: gl.constexpr, FINISHES: gl.constexpr, ACTIVATION: gl.constexpr, BIAS_BY_ROWS: gl.constexpr,
     VECTOR: gl.constexpr, NARROW: gl.constexpr,
-    ROUNDS: gl.constexpr, SHARES: gl.constexpr,
+    ROUNDS: gl.constexpr, SHARES: gl.constexpr, PART: gl.constexpr,
 ):  # fmt: skip
     CONSUMERS: gl.constexpr = BLOCK_M // WGMMA_M
     # Of C^T = B^T @ A^T the left operand is B, and A, whose rows are along k, the right one.
@@ -225,11 +278,11 @@ def _gemm_kernel(
             (_consume, (gl.constexpr(0), c, partials_ptr, flags_ptr, left_smem, right_smem, narrow_smem, c_smem,
                         full, empty, M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
                         BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, TRANSPOSE_C, LEFT_LAYOUT, RIGHT_LAYOUT,
-                        PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR, NARROW, ROUNDS, SHARES)),
+                        PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR, NARROW, ROUNDS, SHARES, PART)),
             (_consume, (gl.constexpr(1), c, partials_ptr, flags_ptr, left_smem, right_smem, narrow_smem, c_smem,
                         full, empty, M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
                         BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, TRANSPOSE_C, LEFT_LAYOUT, RIGHT_LAYOUT,
-                        PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR, NARROW, ROUNDS, SHARES)),
+                        PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR, NARROW, ROUNDS, SHARES, PART)),
             (_produce, (left_desc, right_desc, narrow_desc, left_smem, right_smem, narrow_smem, full, empty,
                         M, N, K, shared, BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, LEFT_LAYOUT, RIGHT_LAYOUT,
                         NARROW, ROUNDS, SHARES)),
@@ -239,7 +292,7 @@ def _gemm_kernel(
             (_consume, (gl.constexpr(0), c, partials_ptr, flags_ptr, left_smem, right_smem, narrow_smem, c_smem,
                         full, empty, M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
                         BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, TRANSPOSE_C, LEFT_LAYOUT, RIGHT_LAYOUT,
-                        PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR, NARROW, ROUNDS, SHARES)),
+                        PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR, NARROW, ROUNDS, SHARES, PART)),
             (_produce, (left_desc, right_desc, narrow_desc, left_smem, right_smem, narrow_smem, full, empty,
                         M, N, K, shared, BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, LEFT_LAYOUT, RIGHT_LAYOUT,
                         NARROW, ROUNDS, SHARES)),
@@ -252,13 +305,16 @@ def prepare(plan: Plan, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
     widths = (config.BLOCK_N - config.NARROW, config.NARROW or config.BLOCK_N)
     piece = min(*widths, TRANSPOSED_ROWS if transpose_c else 128 // c.itemsize)  # columns of the product
 
+    phases = launcher.phases(plan)
+    c_by_threads = plan.implementation.c_by_threads or phases["SHARES"] == ALL_ADD.value
+
     def described(left: torch.Tensor, right: torch.Tensor, _: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
         rows, columns = (piece, WGMMA_M.value) if transpose_c else (WGMMA_M.value, piece)
-        by_threads = plan.implementation.c_by_threads
-        of_c = c if by_threads else describe(c, rows, columns, swizzled(c.dtype, columns))
+        of_c = c if c_by_threads else describe(c, rows, columns, swizzled(c.dtype, columns))
         return *describe_operands(plan, left, right, swizzled, widths), of_c
 
     return launcher.prepare_shared(
         _gemm_kernel, plan, a.device, describe=described, num_stages=1, num_warps=WARPGROUP,
-        other_warps=plan.launch.num_warps - WARPGROUP, BLOCK_K=block_k(plan), PIECE=piece, **launcher.phases(plan),
+        other_warps=plan.launch.num_warps - WARPGROUP, BLOCK_K=block_k(plan), PIECE=piece,
+        C_BY_THREADS=int(c_by_threads), **phases,
     )  # fmt: skip

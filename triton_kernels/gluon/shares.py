@@ -87,3 +87,21 @@ def add_sums(x, from_ptr, others, step: gl.constexpr, layout: gl.constexpr):
         shares = gl.load(from_ptr - other.to(gl.int64) * step + place, mask=other < others, other=0.0)
         x += as_sums(gl.sum(shares, axis=0), layout)
     return x
+
+
+# Part number `part`, of PART sums, of a warpgroup's sums in a row, added up from so many shares: the first one is at
+# from_ptr, and the next ones `step` elements before.
+@gluon.jit
+def add_part(from_ptr, part, splits, step: gl.constexpr, PART: gl.constexpr):
+    AT_ONCE: gl.constexpr = 8192 // PART  # shares whose loads are in flight at the same time
+    ROWS: gl.constexpr = min(WGMMA_M, PART // 8)
+    ACROSS: gl.constexpr = min(4, PART // 128)  # warps that load the same share
+    wide: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [4 // ACROSS, ACROSS], [1, 0])
+    result: gl.constexpr = gl.BlockedLayout([1, 1], [4, 8], [4, 1], [1, 0])
+    place = part * PART + gl.arange(0, PART, gl.SliceLayout(0, wide))[None, :]
+    total = gl.zeros((AT_ONCE, PART), gl.float32, wide)
+    for before in range(0, splits, AT_ONCE):
+        other = before + gl.arange(0, AT_ONCE, gl.SliceLayout(1, wide))[:, None]
+        total += gl.load(from_ptr - other.to(gl.int64) * step + place, mask=other < splits, other=0.0)
+    total = total.reshape(AT_ONCE, 1, ROWS // 16, 8, 4, 2, 2).permute(0, 2, 5, 3, 1, 4, 6)
+    return gl.convert_layout(gl.sum(total.reshape(AT_ONCE, ROWS, 8), axis=0), result)
