@@ -1,15 +1,16 @@
 // Idea:         It extends s18 to any shape: small tiles, tiles of C^T where C has few rows, and equal shares for all
 //               blocks of the K of those tiles that whole rounds leave over (stream-K).
 // Changed:      Unlike in s18, the shape selects tile and number of blocks (gemm_ref/choice). The block with a tile's
-//               first slices adds what the others store in memory; or a cluster computes one tile and adds through its
-//               shared memory. One of two warpgroups runs some steps ahead at the end of a tile. One warp loads each
-//               operand, at an edge only what is inside (edges.cuh). Threads store a C whose rows the TMA unit cannot
-//               address; such an A is read in phases (phases.cuh).
+//               first slices adds what the others store in memory, or they add a tile of many shares together
+//               (together.cuh); or a cluster computes one tile and adds through its shared memory. One of two
+//               warpgroups runs some steps ahead at the end of a tile. One warp loads each operand, at an edge only
+//               what is inside (edges.cuh). Threads store a C whose rows the TMA unit cannot address; such an A is
+//               read in phases (phases.cuh).
 // Tile/threads: A block computes 64 to 192 by 32 to 256 of C, or by 16 to 256 of C^T (gemm_ref/tiles.py): 64 rows per
 //               warpgroup, and one more loads. Cluster b of G computes tiles b, b + G, ... and then its share.
-// Cost:         It is as in s18; each share of a shared tile but one is written and read once more, 4 BLOCK_M BLOCK_N
-//               bytes through L2. Shares are added in the order of K, so every run with one grid returns the same bits.
-//               The epilogue (finish.cuh) is compiled in only where a call requests it.
+// Cost:         It is as in s18; each share of a shared tile, but for an owner's, is written and read once more, 4
+//               BLOCK_M BLOCK_N bytes through L2. Shares are added in the order of K, so every run with one grid
+//               returns the same bits. The epilogue (finish.cuh) is compiled in only where a call requests it.
 // Requires:     It is as in s18, with B in either layout in 16-bit types and tf32. In fp8, B by rows is copied first.
 // Sources:      Osama et al., 'Stream-K', PPoPP 2023; PTX ISA 8.0, wgmma, stmatrix.
 #include "launch.cuh"
@@ -21,6 +22,7 @@ namespace config = registry::s19_any_shape;
 #include "shares.cuh"
 #include "tensor_tile.cuh"
 #include "tile_order.cuh"
+#include "together.cuh"
 
 // Registers per thread; an SM has 65536 for all its blocks. Where the sums need many, the warpgroup that loads releases
 // those it does not need.
@@ -29,6 +31,9 @@ constexpr int REGISTERS = min_of(65536 / WARPGROUP / config::BLOCKS_PER_SM / (CO
 constexpr int PRODUCER_REGISTERS = 40;
 constexpr int CONSUMER_REGISTERS = min_of(((CONSUMERS + 1) * REGISTERS - PRODUCER_REGISTERS) / CONSUMERS / 8 * 8, 240);
 constexpr bool MOVES_REGISTERS = ACCUMULATORS >= 64 && REGISTERS < CONSUMER_REGISTERS;
+
+// Vectors of sums that a thread reads at once: as many as it has registers for.
+constexpr int SUMS_IN_FLIGHT = CONSUMERS > 2 ? 8 : 16;
 
 // Steps by which the first of two warpgroups finishes a tile ahead of the second: while one stores its part of C, the
 // other uses the tensor cores alone.
@@ -215,7 +220,19 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
             wgmma_wait_group<0>();
             wgmma_fence_accumulators(acc);
             if (STEPS_IN_FLIGHT > 1 && steps > 0) free_slice(before);
-            if constexpr (CLUSTER_K > 1) {
+            if constexpr (config::ADDS_TOGETHER) {
+                constexpr int STEP = CLUSTER_M * CONSUMERS;
+                const int shares = schedule.shares_of_each_tile(), share = schedule.my_share() - tile * shares;
+                const int of_tile = rank * CONSUMERS + warpgroup;
+                const auto store = [&](auto& sums, int column, int columns) {
+                    if constexpr (!PLAIN) apply_to_columns(sums, column, columns, epilogue);
+                    store_columns(C.of_phase(phase), sums, PLAIN ? scale : 1.0f, column, columns, row, col);
+                };
+                auto& chunks = *reinterpret_cast<unsigned*>(pieces + warpgroup * PIECES);
+                return add_together<SUMS_IN_FLIGHT>(acc, partials + tile * shares * STEP + of_tile, STEP,
+                                                    reinterpret_cast<Meeting*>(flags) + tile * STEP + of_tile, share,
+                                                    shares, chunks, 1 + warpgroup, store);
+            } else if constexpr (CLUSTER_K > 1) {
                 if (!add_in_cluster<CLUSTER_K>(acc, sums + warpgroup, CONSUMERS, sums_arrived[warpgroup], in_cluster))
                     return;
             } else if (steps < schedule.slices) {  // a share of a tile: each warpgroup passes its own rows on

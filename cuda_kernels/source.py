@@ -101,7 +101,9 @@ def _namespace(implementation: Implementation) -> str:
         parts = {"PARTS": mode.parts, "PART_SHIFT": mode.part_shift, "WIDE": WIDE}
         constants += [_constant(name, value) for name, value in parts.items()]
     if tma and "cuda" in tma.c_by_threads:
-        constants += [_constant("C_BY_THREADS", int(implementation.c_by_threads))]
+        constants += [_constant("C_BY_THREADS", int(implementation.threads_store_c))]
+    if implementation.config.ADDS_TOGETHER:
+        constants += [_constant("ADDS_TOGETHER", int(implementation.adds_together))]
     if tma and "cuda" in tma.a_in_phases:
         constants += [_constant("A_PHASES", implementation.a_phases)]
     if "cuda" in implementation.stage.epilogues:

@@ -116,7 +116,7 @@ def operands(plan: Plan, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, 
         Boxed(x, boxes[name], to_tf32, tiles.get(name, 0), along_k[name], phases if name == "A" else 1)
         for name, x in of
     )
-    result = () if implementation.c_by_threads else (Boxed(c, boxes["C"], phases=phases),)
+    result = () if implementation.threads_store_c else (Boxed(c, boxes["C"], phases=phases),)
     if transpose_c:
         return (second, first, *result), problem.n, problem.m
     return (first, second, *result), problem.m, problem.n

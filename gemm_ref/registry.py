@@ -306,6 +306,7 @@ class Implementation:
     b_layout: str = "kn"  # of compute.B_LAYOUTS: how its kernel reads B
     epilogue: Epilogue = Epilogue()
     c_by_threads: bool = False  # who stores C: threads, where its rows are not as the TMA unit wants them
+    adds_together: bool = False  # the blocks that share a tile add it together, and store C from registers
     a_phases: int = 1  # as how many matrices the TMA unit reads A (`operands.phases_at`)
 
     @property
@@ -316,6 +317,11 @@ class Implementation:
     @property
     def config(self) -> Config:
         return self.stage.config(self.variant, self.dialect)
+
+    @property
+    def threads_store_c(self) -> bool:
+        """Whether C is stored without the TMA unit."""
+        return self.c_by_threads or self.adds_together
 
     @property
     def transpose_c(self) -> bool:
@@ -333,6 +339,7 @@ class Implementation:
         layout = "" if self.b_layout == "kn" else f"-{self.b_layout}"
         epilogue = f"-{self.epilogue}" if self.epilogue else ""
         stores = "-c_by_threads" if self.c_by_threads else ""
+        stores += "-adds_together" if self.adds_together else ""
         phases = f"-a_phases{self.a_phases}" if self.a_phases > 1 else ""
         return f"{self.stage.id}{variant}-{self.dialect}-{self.math}{layout}{epilogue}{stores}{phases}"
 

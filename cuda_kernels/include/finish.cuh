@@ -76,6 +76,14 @@ __device__ __forceinline__ unsigned join(const T* x, bool has_x, const T* y, boo
     return low | (has_y ? *reinterpret_cast<const unsigned short*>(y) : 0u) << 16;
 }
 
+// Returns a lane's first row of a warpgroup's 64 rows of D. Accumulator i is NEXT_ROW rows below it if i % 4 > 1.
+__device__ __forceinline__ int lane_row() {
+    const int lane = threadIdx.x % 32;
+    if (THROUGH_REGISTERS) return transposed_panel() * LINE + transposed_chunk() * 4 + lane / 4 % 2 * 2;
+    return threadIdx.x / 32 % 4 * 16 + lane / 4;
+}
+inline constexpr int NEXT_ROW = THROUGH_REGISTERS ? 1 : 8;
+
 // The kernel's arguments for the epilogue; `rows` and `columns` are those of D.
 struct Extras {
     const void* bias;
@@ -93,7 +101,6 @@ class FusedEpilogue {
     static constexpr bool ALONG_ROWS = TRANSPOSE_C != config::BIAS_BY_ROWS;  // the bias has one number per row of D
     static constexpr int SUMS = PIECE_COLUMNS / 2;                           // per lane and piece
     static constexpr int NEXT = THROUGH_REGISTERS ? 2 : 1;                   // distance of the two sums of a pair
-    static constexpr int NEXT_ROW = THROUGH_REGISTERS ? 1 : 8;               // between a lane's rows
     static constexpr int AHEAD = config::ADDS_C ? min_of(PIECES_OF_TILE, THROUGH_REGISTERS ? 2
                                                                          : TRANSPOSE_C     ? 1
                                                                                            : 4)
@@ -105,35 +112,12 @@ class FusedEpilogue {
     Pair<BiasElement> column_bias[HAS_BIAS && !ALONG_ROWS ? (config::BLOCK_N + 63) / 64 : 1];
     Pair<Result> c[AHEAD][config::ADDS_C ? SUMS / 2 : 1] = {};
 
-    static __device__ __forceinline__ int lane_row() {
-        const int lane = threadIdx.x % 32;
-        if (THROUGH_REGISTERS) return transposed_panel() * LINE + transposed_chunk() * 4 + lane / 4 % 2 * 2;
-        return threadIdx.x / 32 % 4 * 16 + lane / 4;
-    }
     static constexpr __device__ int first_of_pair(int pair) {
         return THROUGH_REGISTERS ? pair / 2 * 4 + pair % 2 : 2 * pair;
     }
     __device__ __forceinline__ const Result* place(int at_row, int at_col) const {
         const int down = TRANSPOSE_C ? at_col : at_row, across = TRANSPOSE_C ? at_row : at_col;
         return static_cast<const Result*>(extras.c) + static_cast<size_t>(down) * extras.c_step + across;
-    }
-
-    template <int FIRST>
-    __device__ __forceinline__ void read_c() {
-#pragma unroll
-        for (int pair = 0; pair < SUMS / 2; ++pair) {
-            const int i = FIRST / 2 + first_of_pair(pair), at = col + i / 4 * 8 + i % 2;
-            const int at_row = row + i / 2 % 2 * NEXT_ROW;
-            const bool inside = at_row < extras.rows && at < extras.columns;
-            const Result* const from = place(at_row, at);
-            Pair<Result> x = {};
-            if (TRANSPOSE_C && !THROUGH_REGISTERS) {
-                x = join(from, inside, place(at_row, at + 1), at_row < extras.rows && at + 1 < extras.columns);
-            } else if (inside) {
-                x = *reinterpret_cast<const Pair<Result>*>(from);
-            }
-            c[FIRST / PIECE_COLUMNS % AHEAD][pair] = x;
-        }
     }
 
     __device__ __forceinline__ float apply_to_sum(float sum, int i, float c, float2 bias) const {
@@ -161,6 +145,25 @@ class FusedEpilogue {
                 column_bias[i] =
                     at < extras.columns ? *reinterpret_cast<const Pair<BiasElement>*>(bias + at) : Pair<BiasElement>{};
             }
+        }
+    }
+
+    // Reads c for the piece at FIRST.
+    template <int FIRST>
+    __device__ __forceinline__ void read_c() {
+#pragma unroll
+        for (int pair = 0; pair < SUMS / 2; ++pair) {
+            const int i = FIRST / 2 + first_of_pair(pair), at = col + i / 4 * 8 + i % 2;
+            const int at_row = row + i / 2 % 2 * NEXT_ROW;
+            const bool inside = at_row < extras.rows && at < extras.columns;
+            const Result* const from = place(at_row, at);
+            Pair<Result> x = {};
+            if (TRANSPOSE_C && !THROUGH_REGISTERS) {
+                x = join(from, inside, place(at_row, at + 1), at_row < extras.rows && at + 1 < extras.columns);
+            } else if (inside) {
+                x = *reinterpret_cast<const Pair<Result>*>(from);
+            }
+            c[FIRST / PIECE_COLUMNS % AHEAD][pair] = x;
         }
     }
 

@@ -204,6 +204,7 @@ inline constexpr int CLUSTER_K = 1;
 inline constexpr Math MATH = Math::bf16;
 inline constexpr BLayout B_LAYOUT = BLayout::kn;
 inline constexpr int C_BY_THREADS = 0;
+inline constexpr int ADDS_TOGETHER = 0;
 inline constexpr int A_PHASES = 1;
 inline constexpr Activation ACTIVATION = Activation::none;
 inline constexpr Bias BIAS = Bias::none;

@@ -39,6 +39,9 @@ struct TileSchedule {
         return static_cast<int>((end * sharers - 1) / shared) - my_share();
     }
 
+    // Returns the number of shares of each tile if all have equally many.
+    __device__ int shares_of_each_tile() const { return sharers / (tiles_m * tiles_n); }
+
     // Calls act(tile, first slice, slices) for each part of this block in order. Whole warps call it.
     template <typename Act>
     __device__ __forceinline__ void for_each_part(Act act) const {
@@ -91,15 +94,18 @@ __device__ __forceinline__ void add_sums(float (&acc)[ACCUMULATORS], const Sums&
     }
 }
 
-// Stores a warpgroup's sums to device memory and raises its flag. `barrier` is the warpgroup's own.
-__device__ __forceinline__ void store_sums(Sums& sums, int* flag, const float (&acc)[ACCUMULATORS], int barrier) {
+// Stores a warpgroup's sums to device memory. `barrier` is the warpgroup's own.
+__device__ __forceinline__ void store_sums(Sums& sums, const float (&acc)[ACCUMULATORS], int barrier) {
     const int thread = threadIdx.x % WARPGROUP;
 #pragma unroll
     for (int i = 0; i < ACCUMULATORS; i += 4) {
         sums[i / 4][thread] = make_float4(acc[i], acc[i + 1], acc[i + 2], acc[i + 3]);
     }
     bar_sync(barrier, WARPGROUP);  // the whole warpgroup has stored them
-    if (thread == 0) raise_flag(flag);
+}
+__device__ __forceinline__ void store_sums(Sums& sums, int* flag, const float (&acc)[ACCUMULATORS], int barrier) {
+    store_sums(sums, acc, barrier);
+    if (threadIdx.x % WARPGROUP == 0) raise_flag(flag);
 }
 
 // Waits for the sums of `shares` shares, which like their flags are `step` elements apart, and adds them.

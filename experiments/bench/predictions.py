@@ -115,7 +115,7 @@ def _run(full: Plan, card: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tenso
     """Computes a @ b on the reference GPU as the call on the GPU would; tile and blocks are those of the full K."""
     item = full.implementation
     plan = _plan(a, b, item.math, card, item.dialect, item.stage.id, item.variant)
-    plan, package = replace(plan, blocks=full.blocks), importlib.import_module(DIALECTS[item.dialect].package)
+    plan, package = plan.with_blocks(full.blocks), importlib.import_module(DIALECTS[item.dialect].package)
     return execute(Entry(), plan, package.prepare, a, b, None, a, Extras())
 
 

@@ -177,7 +177,7 @@ def _gemm_with_blocks(tile: gemm_ref.Implementation, blocks: int) -> Gemm:
     package = _package(tile)
 
     def prepare(plan: Plan, *matrices: torch.Tensor) -> Launcher:
-        return package.prepare(replace(plan, blocks=blocks), *matrices)
+        return package.prepare(plan.with_blocks(blocks), *matrices)
 
     def fn(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, **extras: Any) -> torch.Tensor:
         names = (tile.stage.id, tile.dialect, tile.variant, tile.math)

@@ -48,6 +48,12 @@ class Plan:
     c_dtype: torch.dtype | None = None
     spans: tuple[int, ...] = ()  # bytes from the first element of out and of what is read to the end of the last; or 0
 
+    def with_blocks(self, blocks: int | None) -> Plan:
+        """The plan with its tiles scheduled over so many blocks, and the kernel that adds what they share of a tile."""
+        config = self.implementation.config
+        together = blocks is not None and config.columns_added(self.problem, blocks) > 0
+        return replace(self, blocks=blocks, implementation=replace(self.implementation, adds_together=together))
+
     @property
     def launch(self) -> Launch:
         """How the kernel is launched on the device."""

@@ -117,7 +117,7 @@ def select_tile(plan: Plan, a: torch.Tensor, b: torch.Tensor) -> Plan:
     vectors = item.stage.tma is not None or has_vectors(item.dialect, a, b)
     about = item.stage, item.dialect, plan.problem, plan.sms, vectors, plan.gpu, tile
     selected = choice.choose(*about, adds_c=item.epilogue.adds_c, batch_invariant=plan.batch_invariant)
-    return replace(plan, implementation=replace(item, variant=selected.tile), blocks=selected.blocks)
+    return replace(plan, implementation=replace(item, variant=selected.tile)).with_blocks(selected.blocks)
 
 
 def has_vectors(dialect: str, a: torch.Tensor, b: torch.Tensor) -> bool:

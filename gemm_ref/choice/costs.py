@@ -12,6 +12,9 @@ from gemm_ref.choice.work import Wave, Work, evicted_share, smooth_max
 from gemm_ref.launch import REFERENCE_SMS
 from gemm_ref.registry import STAGES
 
+# What the blocks of a tile take to add it together, and a multiprocessor's rate of storing and reading sums: fitted to
+# times of s19 in CUDA, in bf16 and fp8, at 94 problems on an H200 (docs/trials.md).
+TOGETHER_NS, TOGETHER_BYTES_PER_NS = 1800, 60
 WAVE_SHARPNESS = 4  # of `smooth_max` within a wave
 SHARES, CACHE = "shares", "cache"  # lines of the table that are not tiles
 # Rung, dialect and compute type with their own costs, because the kernel reads its operands otherwise: in tf32 a
@@ -231,7 +234,8 @@ def time_ns(work: Work, costs: Costs, splitting: SplitCosts, cache: Cache, gpu: 
         time += smooth_max(work.sharpness, share * compute, memory, l2)
     split_ns = splitting.split_ns + work.partial_bytes / splitting.bytes_per_ns
     time = time * (1 + splitting.slowdown * work.is_split) + work.is_split * splitting.fixed_ns
-    return time + work.splits * split_ns + work.partials_bytes / cache.bytes_per_ns
+    time = time + work.splits * split_ns + work.partials_bytes / cache.bytes_per_ns
+    return time + (TOGETHER_NS + work.together_bytes / TOGETHER_BYTES_PER_NS) * (work.together_bytes > 0)
 
 
 def _wave_ns(wave: Wave, costs: Costs) -> float:

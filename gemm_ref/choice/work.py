@@ -58,9 +58,10 @@ class Work:
     five_sector_bytes: float  # of those, in boxes whose rows begin within a sector, so that each is in five of them
     narrow_bytes: float  # of those, in rows that begin in the same line as the row before
     unsynced: float  # share of a block's slices that no other block reads at the same time
-    is_split: float  # 1 if tiles are split along K, else 0
-    splits: float  # blocks per split tile
+    is_split: float  # 1 if tiles are split along K and `together_bytes` is 0, else 0
+    splits: float  # blocks per split tile, in that case
     partial_bytes: float  # partial sums of one block
+    together_bytes: float  # partial sums that a multiprocessor stores and adds, if the blocks of a tile add it together
     partials_bytes: float  # all partial sums, written and read
     sharpness: float  # of `smooth_max` for computing, device memory and the L2 cache
 
@@ -143,6 +144,9 @@ def count_work(config: Config, problem: Problem, sms: int, blocks: int, l2_size:
     synced = not left or clusters % tiles == 0  # all blocks are at the same slice at a time
     # A block that adds parts of a tile reads about as many partial sums as a tile has, in one latency for each part.
     splits = config.parts(tiles, clusters, slices)[1] or (slices / share if left else 0)
+    columns = config.columns_added(problem, blocks)
+    together_bytes = cdiv(blocks, sms) * partial_bytes * (1 + splits * columns / config.BLOCK_N) if columns else 0.0
+    has_owner = left > 0 and not columns
     return Work(
         full_waves, wave, last_wave,
         copied_bytes=copied_bytes,
@@ -150,8 +154,9 @@ def count_work(config: Config, problem: Problem, sms: int, blocks: int, l2_size:
         neighbour_bytes=_neighbour_bytes(config, problem, clusters),
         scattered_bytes=0.0 if synced else _scattered_bytes(config, problem, clusters, left, share, l2_size),
         unsynced=0.0 if synced else share / (rounds * slices + share),
-        is_split=1 if left else 0, splits=splits,
-        partial_bytes=partial_bytes, partials_bytes=2 * blocks * partial_bytes if left else 0,
+        is_split=1 if has_owner else 0, splits=splits if has_owner else 0, partial_bytes=partial_bytes,
+        together_bytes=together_bytes,
+        partials_bytes=2 * blocks * partial_bytes if left else 0,
         sharpness=SHARPNESS[uses_tma(config)],
     )  # fmt: skip
 

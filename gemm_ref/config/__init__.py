@@ -32,7 +32,7 @@ class Config:
     BLOCK_M: int
     BLOCK_N: int
     # The values of fields that a family does not have, for code that reads any config. They reach no kernel.
-    BLOCK_K = BLOCK_K_BYTES = SPLIT_WARPS = ALIGN_B = TRANSPOSE_C = NARROW = WARPS = 0
+    BLOCK_K = BLOCK_K_BYTES = SPLIT_WARPS = ALIGN_B = TRANSPOSE_C = NARROW = WARPS = ADDS_TOGETHER = 0
     THREAD_M = THREAD_N = BLOCKS_PER_SM = NUM_STAGES = COPY_N = GROUP_M = CLUSTER_M = CLUSTER_K = 1
 
     def constants(self) -> dict[str, int | str]:
@@ -80,6 +80,10 @@ class Config:
     def sides(self, problem: Problem) -> tuple[int, int]:
         """Rows and columns of what the kernel computes, C or C^T."""
         return problem.m, problem.n
+
+    def columns_added(self, problem: Problem, blocks: int) -> int:
+        """Columns of a tile that each of its blocks adds over all shares; 0 where one adds all, or none share."""
+        return 0
 
     def boxes(self, math: str, b_layout: str) -> Mapping[str, Box]:
         """What the TMA unit copies at once of A, B and C, where it copies them."""

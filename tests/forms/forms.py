@@ -23,6 +23,7 @@ from gemm_ref import DIALECTS, Implementation, Problem, choice, make_inputs, ptx
 from gemm_ref.choice.work import cluster_size, count_tiles
 from gemm_ref.compute import MATHS
 from gemm_ref.config import Config
+from gemm_ref.config.hopper import LEAST_SHARES
 from gemm_ref.epilogue import EXACT, Extras
 from gemm_ref.operands import as_layout, phases_at
 from tests.matrices import Pairs
@@ -58,7 +59,9 @@ class Form(NamedTuple):
     layout: str = "kn"  # of B
     stores: str = "unit"
     phases: str = "none"
-    schedule: str = "whole"  # a cluster for each tile; "shared": three clusters share the tiles that rounds leave over
+    # "whole": a cluster for each tile; "shared": three clusters share the tiles that rounds leave over; "together": as
+    # many clusters for each tile as add it together, or as it has slices
+    schedule: str = "whole"
     epilogue: str = "plain"
 
     def __str__(self) -> str:
@@ -76,6 +79,8 @@ class Form(NamedTuple):
     def exists(self) -> bool:
         """Whether there is such a kernel: A is read in phases with B by rows, and without a c."""
         if self.config.CLUSTER_K > 1 and self.schedule != "whole":
+            return False
+        if self.schedule == "together" and not self.config.ADDS_TOGETHER:
             return False
         in_phases = self.dialect in RUNG.tma.a_in_phases and phases_at(self.problem) > 1
         return self.phases == "none" or (in_phases and not EPILOGUES[self.epilogue].get("c"))
@@ -109,9 +114,9 @@ class Form(NamedTuple):
         if self.phases != "none":
             problem = replace(problem, a_phases=phases_at(problem))
         tiles_m, tiles_n, _ = count_tiles(self.config, problem)
-        return load(
-            any_shape(self.dialect, self.tile, self.math), 3 if self.schedule == "shared" else tiles_m * tiles_n
-        )
+        tiles = tiles_m * tiles_n
+        clusters = {"whole": tiles, "shared": 3, "together": LEAST_SHARES * tiles}[self.schedule]
+        return load(any_shape(self.dialect, self.tile, self.math), clusters)
 
 
 def any_shape(dialect: str, tile: str, math: str = "bf16") -> Implementation:
@@ -133,7 +138,7 @@ def all_forms() -> list[Form]:
     forms = []
     for dialect, tiles in RUNG.tiles.items():
         for math in RUNG.maths:
-            rest = RUNG.reads_b(math, dialect), COLUMNS, DEPTHS, ("whole", "shared"), EPILOGUES
+            rest = RUNG.reads_b(math, dialect), COLUMNS, DEPTHS, ("whole", "shared", "together"), EPILOGUES
             # small tiles come first: they compile faster, and of equal forms `cover` selects the first
             forms += [Form(dialect, tile, math, *each) for tile in reversed(tiles) for each in itertools.product(*rest)]
     return [form for form in forms if form.exists]

@@ -10,6 +10,7 @@ import gemm_ref
 from gemm_ref import Implementation, Problem, make_inputs, operands, ptx
 from gemm_ref.call import Plan, layout
 from gemm_ref.call.choose import select_tile
+from gemm_ref.ptx import program
 from tests.forms.forms import any_shape, check_exactly, load
 
 BANKS = gemm_ref.get_stage("s14")
@@ -54,6 +55,22 @@ def test_there_are_fewer_slices_to_share_than_blocks(dialect, tile):
     m, n = config.BLOCK_M * config.CLUSTER_M, 6 * config.BLOCK_N
     k = config.BLOCK_K_BYTES // 2 + 36  # of 2 bytes each
     check(item, (n, m, k) if config.TRANSPOSE_C else (m, n, k), 5)
+
+
+@pytest.mark.parametrize("tile, clusters", [("pair128x64", 9), ("swapped64x16", 40)])
+def test_a_tile_that_is_added_together_has_the_same_bits(tile, clusters, monkeypatch):
+    """As if one block added it: because it owns the tile, or because the others wait in vain for later blocks."""
+    item = any_shape("cuda", tile)
+    a, b = make_inputs(problem := Problem(70, 64, 700, item.math))
+    assert item.config.columns_added(problem, clusters * item.config.CLUSTER_M)
+    with ptx.watched(detectors := ptx.Detectors()):
+        together = load(item, clusters)(a, b)
+        monkeypatch.setattr(program, "BATCH_LANES", 1)  # a cluster runs after the other
+        in_turn = load(item, clusters)(a, b)
+        monkeypatch.setattr(type(item.config), "columns_added", lambda *_: 0)
+        by_owner = load(item, clusters)(a, b)
+    assert torch.equal(together, by_owner) and torch.equal(in_turn, by_owner) and not detectors.findings
+    gemm_ref.check(together, a, b, math=item.math)
 
 
 def test_a_cluster_that_shares_a_tile_has_no_other():

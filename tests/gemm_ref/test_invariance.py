@@ -7,7 +7,6 @@ its rounding errors, so that hardly any element is the same where the products a
 from __future__ import annotations
 
 import importlib
-from dataclasses import replace
 
 import pytest
 import torch
@@ -52,7 +51,7 @@ def multiply(item: Implementation, a: torch.Tensor, b: torch.Tensor, batch_invar
     blocks = more.pop("blocks", None)
 
     def prepare(plan, *matrices):
-        return package.prepare(plan if blocks is None else replace(plan, blocks=blocks), *matrices)
+        return package.prepare(plan if blocks is None else plan.with_blocks(blocks), *matrices)
 
     names = item.stage.id, item.dialect, item.variant, item.math
     return run(a, b, None, prepare, *names, extras=Extras(**more), batch_invariant=batch_invariant)
