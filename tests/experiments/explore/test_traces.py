@@ -149,12 +149,13 @@ def addresses_of(trace, number):
 
 
 @of_each_rung
-def test_another_run_reads_and_counts_what_the_trace_says(implementation):
+def test_another_run_reads_counts_and_stores_what_the_trace_says(implementation):
     trace = traced(implementation)
-    loads, counter = Loads(trace.block), ptx.Counter()
-    a, b, _ = run(implementation, loads, counter)
+    loads, counter, poison = Loads(trace.block), ptx.Counter(), poison_of(trace)
+    a, b, c = run(implementation, loads, counter, poison)
     assert_is_read(trace, loads, a, b)
     assert_is_counted(trace, counter)
+    assert_is_owned(trace, poison, c)
 
 
 def assert_is_read(trace, loads, a, b):
@@ -209,9 +210,8 @@ class Poison(ptx.Observer):
                     machine.registers[slot][lane[0]] = MAGIC
 
 
-@of_each_rung
-def test_owners_are_those_whose_registers_reach_the_element(implementation):
-    trace = traced(implementation)
+def poison_of(trace):
+    """For a thread of the block that is neither its first nor its last."""
     operations = [trace.operations[number] for number in trace.steps.operation]
     thread = int(trace.owners[trace.owners.shape[0] // 3, trace.owners.shape[1] // 5])
     summing = {operation.op.split(".")[0] for operation in operations}.intersection(UNITS) or SUMMING
@@ -222,10 +222,14 @@ def test_owners_are_those_whose_registers_reach_the_element(implementation):
         and operation.op.split(".")[0] in summing
         and trace.patterns[pattern][thread] != NOWHERE
     )
-    _, _, c = run(implementation, Poison(trace.block, thread, products, summing))
+    return Poison(trace.block, thread, products, summing)
+
+
+def assert_is_owned(trace, poison, c):
+    """The registers of the poisoned thread reach the elements that it owns, and no others."""
     rows, columns = trace.owners.shape
     tile = c[trace.row : trace.row + rows, trace.column : trace.column + columns].float().numpy()
-    assert np.array_equal(tile > HUGE, trace.owners == thread)
+    assert np.array_equal(tile > HUGE, trace.owners == poison.thread)
 
 
 TRANSPOSED = [
@@ -239,7 +243,8 @@ TRANSPOSED = [
 def test_a_block_that_computes_the_transpose_owns_one_tile_too(transposed):
     trace = traced(transposed)
     assert len(trace.tiles) == np.prod(trace.launches[0].grid)
-    test_owners_are_those_whose_registers_reach_the_element(transposed)
+    poison = poison_of(trace)
+    assert_is_owned(trace, poison, run(transposed, poison)[2])
 
 
 @pytest.mark.parametrize("math", MATHS)
