@@ -21,6 +21,7 @@ from unittest import mock
 
 import torch
 import triton
+from torch._library import triton as torch_triton
 from torch.overrides import TorchFunctionMode
 from triton.experimental.gluon.language.nvidia.hopper import tma
 
@@ -89,6 +90,11 @@ class StandIn:
                 stack.enter_context(mock.patch.multiple(torch.cuda, **self._answers()))
                 stack.enter_context(mock.patch.object(torch.version, "cuda", "12.8"))
                 stack.enter_context(mock.patch.object(torch, "set_default_device", _always(None)))
+                # An operator is never compiled by torch, whose compiler takes seconds to import.
+                stack.enter_context(mock.patch.object(torch.library, "wrap_triton", lambda kernel: kernel))
+                stack.enter_context(
+                    mock.patch.object(torch_triton, "get_inner_triton_kernels", _always([]), create=True)
+                )
                 for old, new in renamed().items():
                     stack.enter_context(mock.patch.object(tma, old, getattr(tma, new)))
                 stack.enter_context(_command(self.model))
