@@ -25,9 +25,9 @@ from gemm_ref.operands import VECTOR_BYTES, pairs_with_padding
 from gemm_ref.operands.split import Split
 from triton_kernels import reference_gpu, without_gpu
 from triton_kernels.descriptors import Descriptor, Operand
-from triton_kernels.schedule import ALL_ADD
 
 MAX_REGISTERS, SM_REGISTERS = 255, 65536  # of a thread, and of a multiprocessor from compute capability 7.0 on
+ALL_ADD = triton.language.constexpr(2)  # of SHARES: the programs with a share of a tile each add parts of it
 MOST_ADDRESSES = 256  # launches whose arguments a launcher caches: one for each set of addresses and stream
 
 

@@ -24,7 +24,8 @@ from gemm_ref.call import Launcher, Plan
 from triton_kernels import launcher
 from triton_kernels.descriptors import Operand, block_k, describe, describe_operands
 from triton_kernels.finish import store_finished
-from triton_kernels.schedule import ALL_ADD, count_sharers, first_slice_of, tile_place
+from triton_kernels.launcher import ALL_ADD
+from triton_kernels.schedule import count_sharers, first_slice_of, tile_place
 from triton_kernels.tiles import STORE_BYTES, load_b, scaled
 
 SM_BYTES, BLOCK_BYTES = 228 * 1024, 1536  # of shared memory: of a multiprocessor, and of a block beside slices and C

@@ -3,8 +3,6 @@
 import triton
 import triton.language as tl
 
-ALL_ADD: tl.constexpr = tl.constexpr(2)  # of SHARES: the programs with a share of a tile each add parts of it
-
 
 # The row and column of tile number `tile` of tiles_m x tiles_n: GROUP_M rows of tiles at a time, column by column, so
 # the tiles that are computed at the same time are compact, and their slices stay in the L2 cache.

@@ -45,7 +45,8 @@ from triton_kernels.gluon.shares import (
     shares_behind,
     store_sums,
 )
-from triton_kernels.schedule import ALL_ADD, tile_place
+from triton_kernels.launcher import ALL_ADD
+from triton_kernels.schedule import tile_place
 
 WARPGROUP = 4  # warps that one wgmma takes
 TRANSPOSED_ROWS = 32  # of C that are stored at once where the tile is of C^T
