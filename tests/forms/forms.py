@@ -47,7 +47,8 @@ EPILOGUES: Mapping[str, Mapping[str, object]] = MappingProxyType(
 # Sizes that are no multiples of a tile or a slice, with more slices than most tiles have stages.
 ROWS = 77
 COLUMNS = {"unit": 136, "threads": 138}  # who stores C: the TMA unit needs rows of whole vectors
-DEPTHS = {"none": 264, "some": 198, "most": 131}  # in how many phases A is read: in 1, in 2 or 4, in 4 or 8
+# In how many phases A is read: in 1, in 2 or 4, in 4 or 8. Of elements of up to two bytes, and of four.
+DEPTHS = {"none": (264, 136), "some": (198, 102), "most": (131, 67)}
 
 
 class Form(NamedTuple):
@@ -73,7 +74,8 @@ class Form(NamedTuple):
 
     @property
     def problem(self) -> Problem:
-        return Problem(ROWS, COLUMNS[self.stores], DEPTHS[self.phases], self.math, self.layout)
+        depth = DEPTHS[self.phases][MATHS[self.math].dtype.itemsize == 4]
+        return Problem(ROWS, COLUMNS[self.stores], depth, self.math, self.layout)
 
     @property
     def exists(self) -> bool:
