@@ -52,8 +52,9 @@ class MicroKernel:
 
 def ptx_of(kernel: MicroKernel, capability: tuple[int, int]) -> str:
     """Returns the PTX of one micro-kernel. Raises BuildError without a compiler, or with the compiler's output."""
-    text = (FOLDER / f"{kernel.file}.cu").read_text(encoding="utf-8")
-    return compile_ptx(text, f"{kernel.file}.cu", capability, (*FLAGS, *kernel.defines))[0]
+    name = f"{kernel.file}.cu"
+    text = f'#line 1 "{name}"\n' + (FOLDER / name).read_text(encoding="utf-8")  # not that of a temporary folder
+    return compile_ptx(text, name, capability, (*FLAGS, *kernel.defines))[0]
 
 
 @functools.cache
