@@ -29,7 +29,7 @@ BUDGETS = {
     "cuda_kernels": Budget(7_750, 6_300, ("cuda_kernels/",)),
     "triton_kernels": Budget(4_783, 4_300, ("triton_kernels/",)),
     "gemm_ref without ptx, sass, clock": Budget(7_740, 5_600, ("gemm_ref/",)),
-    "gemm_ref/ptx": Budget(10_295, 9_400, ("gemm_ref/ptx/",)),
+    "gemm_ref/ptx": Budget(10_274, 9_400, ("gemm_ref/ptx/",)),
     "gemm_ref/sass and clock": Budget(3_100, 2_600, ("gemm_ref/sass/", "gemm_ref/clock/")),
     "experiments: bench, records": Budget(4_679, 3_200, ("experiments/bench/", "experiments/records/")),
     "experiments: studies, publish": Budget(14_514, 8_200, ("experiments/studies/", "experiments/publish/")),
@@ -37,7 +37,7 @@ BUDGETS = {
     "experiments: check": Budget(11_353, 5_500, ("experiments/check/",)),
     "experiments: learn": Budget(1_800, 1_800, ("experiments/learn/",)),
     "experiments: top, cards": Budget(2_548, 1_900, ("experiments/",)),
-    "tests": Budget(23_311, 17_500, ("tests/",)),
+    "tests": Budget(23_222, 17_500, ("tests/",)),
 }
 
 

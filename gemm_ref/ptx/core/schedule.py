@@ -107,22 +107,15 @@ class Schedule:
         self._backward_branches = 0
 
     def branch(self, mask: np.ndarray | None, onward: int, target: int) -> int:
-        """Send the lanes of the mask to `target` and the other active ones `onward`."""
+        """Send the lanes of the mask, which is not empty, to `target` and the other active ones `onward`."""
         if mask is self._machine.active:
             alone = mask is None and not self.polling.looked  # no other group exists
             return target if alone or target > self._machine.now else self._branch_backward(target)
-        here = self._machine.access_mask(None)
-        taken = self._machine.access_mask(mask)
-        if taken is None or (here is not None and np.array_equal(taken, here)):
-            return target
-        if not taken.any():
-            return onward
         there = self.program[target] if target < len(self.program) else None
         if there is not None and there.guard is None and there.parts[0] in ("ret", "exit") and target >= self._first:
             return self.leave(mask, onward)  # at once, so that the other lanes go on as all that are alive
-        here = np.ones(self._lanes, bool) if here is None else here
-        self._places[here] = onward
-        self._places[taken] = target
+        self._places[self._machine.lanes_of(None)] = onward
+        self._places[mask] = target
         return self._choose()
 
     def branch_each(self, lanes: np.ndarray, onward: int, targets: np.ndarray) -> int:
@@ -164,8 +157,6 @@ class Schedule:
 
     def regroup(self, place: int) -> int | None:
         """Return the place at which the next group goes on when the active one has come to `stop`; None at the end."""
-        if self._machine.access_mask(None) is None:
-            return None  # past the last instruction, all together
         self._send(place)
         place = self._choose()
         return None if place == len(self.program) else place

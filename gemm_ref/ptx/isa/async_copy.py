@@ -249,8 +249,6 @@ def _line(decoder: Decoder, instruction: Instruction, address: Address, size: Re
     place = decoder.place(address)
 
     def line(machine: Machine, lanes: np.ndarray) -> Iterator[tuple[Line, np.ndarray, np.ndarray]]:
-        if not lanes.size:
-            return
         sizes = np.unique(per_lane(size(machine), machine.lanes)[lanes])
         if sizes.size > 1:
             raise Unsupported(f"{instruction.origin}: lanes that copy different sizes in one instruction")

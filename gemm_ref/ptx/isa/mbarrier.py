@@ -51,8 +51,6 @@ def mbarrier(decoder: Decoder, instruction: Instruction) -> Execute | Control:
         barriers = machine.unit(MBarriers)
         active = machine.lanes_of(mask)
         lanes = np.flatnonzero(active)
-        if not lanes.size:
-            return
         numbers = barriers.numbers(instruction, lanes, where(machine))
         count = np.ones(lanes.size, np.int64)
         if number is not None:
@@ -92,8 +90,6 @@ def _wait(decoder: Decoder, instruction: Instruction, by_parity: bool) -> Contro
 
     def step(machine: Machine, mask: Mask, place: int) -> int:
         lanes = np.flatnonzero(machine.lanes_of(mask))
-        if not lanes.size:
-            return place + 1
         barriers = machine.unit(MBarriers)
         numbers = barriers.numbers(instruction, lanes, where(machine))
         barriers.tell_use(instruction, lanes, numbers)

@@ -76,6 +76,16 @@ def saturated(a: float) -> int | None:
     return encode(0.0 if math.isnan(a) else min(max(a, 0.0), 1.0), "f32")
 
 
+def flushed(a: float) -> float:
+    """Returns zero of the same sign for a subnormal number of fp32."""
+    return math.copysign(0.0, a) if abs(a) < 2.0**-126 else a
+
+
+def rounded_and_flushed(a: float) -> int | None:
+    found = flushed(decode(encode(a, "f32"), "f32"))
+    return None if abs(a) < 2.0**-126 and found else encode(found, "f32")  # the manual does not say which comes first
+
+
 WIDE = [
     *(between_integers(*case) for case in itertools.product(INTEGERS, INTEGERS, (False, True))),
     *(to_integer(*case) for case in itertools.product(INTEGERS, (*FLOATS, "bf16"), MODES)),
@@ -83,6 +93,8 @@ WIDE = [
     *(between_floats(*kinds, mode) for kinds in itertools.permutations(FLOATS, 2) for mode in MODES),
     *(to_integral(kind, mode) for kind in FLOATS for mode in MODES),
     on_numbers("cvt.sat.f32.f32", ("f32",), "f32", saturated),
+    on_numbers("cvt.ftz.f64.f32", ("f32",), "f64", lambda a: encode(flushed(a), "f64")),
+    on_numbers("cvt.rn.ftz.f32.f64", ("f64",), "f32", rounded_and_flushed),
 ]
 
 # --- to and from narrow formats ------------------------------------------------------------------------------
@@ -123,7 +135,7 @@ NARROW = [
     *(narrowed("bf16", mode) for mode in ("rn", "rz")),
     *(narrowed("tf32", mode) for mode in ("rna", "rn", "rz")),
     *(narrowed_pair(to, mode) for to in ("f16", "bf16") for mode in ("rn", "rz")),
-    *(narrowed_pair(to, satfinite=True) for to in ("e4m3", "e5m2")),
+    *(narrowed_pair(to, satfinite=True) for to in ("f16", "bf16", "e4m3", "e5m2")),
     OpCase("cvt.f32.bf16", ("b16",), "f32", lambda a: a << 16),
 ]
 
@@ -182,6 +194,7 @@ def comparison(name: str, to: str, kind: str, true: int = 1) -> OpCase:
 
 
 SETP = [comparison(name, "pred", kind) for name, kind in comparisons()]
+SETP.append(on_numbers("setp.lt.ftz.f32", ("f32", "f32"), "pred", lambda a, b: compare("lt", flushed(a), flushed(b))))
 TRUE = {
     ("lt", "u32", "f32"): 0xFFFFFFFF,
     ("ge", "f32", "s32"): 0x3F800000,

@@ -140,8 +140,6 @@ def _load(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tu
 
     def execute(machine: Machine, mask: Mask) -> None:
         active = machine.access_mask(mask)
-        if active is not None and not active.any():
-            return
         matrix.point(machine, mask)
         for access, accessor in matrix.rows:
             takes_part = machine.special("%laneid") < access.lanes
@@ -169,9 +167,6 @@ def _store(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: t
     reads = [decoder.source(item, UNSIGNED[width]) for item in items]
 
     def execute(machine: Machine, mask: Mask) -> None:
-        active = machine.access_mask(mask)
-        if active is not None and not active.any():
-            return
         matrix.point(machine, mask)
         values = iter(lanes_of(machine, [read(machine) for read in reads]))
         for access, accessor in matrix.places:
