@@ -12,7 +12,7 @@ import gemm_ref
 from experiments.grouping import group_pairs
 from experiments.publish import gpus
 from experiments.publish.compilers import compiler_findings
-from experiments.publish.docs import cost, devices, findings, instructions, readme
+from experiments.publish.docs import devices, findings, instructions, readme
 from experiments.publish.wording import docs_page
 from experiments.records import store, studies
 from experiments.records.request import UsageError
@@ -22,7 +22,7 @@ from gemm_ref.build import CHECKOUT, write_whole
 ROOT = Path(__file__).resolve().parents[2]
 
 _TEXTS = [studies.load(name, "text") for name in studies.names() if studies.has(name, "text")]
-_WRITERS = (readme, cost, instructions, *(text for text in _TEXTS if hasattr(text, "BLOCKS")))
+_WRITERS = (readme, instructions, *(text for text in _TEXTS if hasattr(text, "BLOCKS")))
 _OF_RUNGS = {stage.id: docs_page(stage) for stage in gemm_ref.STAGES.values()}
 _PLACES = {name: page for writer in _WRITERS for name, page in writer.BLOCKS.items()} | _OF_RUNGS  # block -> page
 DOCUMENTS = {  # file -> the blocks that it must have

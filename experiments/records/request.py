@@ -13,7 +13,6 @@ if TYPE_CHECKING:  # it takes a second to import
 DEFAULT, FULL = "default", "full"
 PRESETS = (DEFAULT, FULL)  # how much is measured where the command does not say: minutes, or all that is published
 
-
 # Control characters, by which a source that is quoted could command the terminal, for `str.translate`.
 CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
 

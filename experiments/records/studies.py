@@ -1,9 +1,9 @@
 """The studies: an experiment is a folder of `experiments/studies` that has about.toml, and is found by its presence.
 
-No module imports a study: its parts are loaded here, by name. `study.py` measures, `row.py` has the columns of its CSV
-where they are not those of `records.rows`, `picture.py` draws, `text.py` makes sentences and blocks of the documents
-from the rows, and about.toml has its places in listings and in the report, its row type and a caption for each of its
-pictures.
+No module imports a study: its parts are loaded here, by name. `study.py` measures, `row.py` has the class of its rows
+where that is none of `records.rows`, `picture.py` draws, `text.py` makes sentences and blocks of the documents from the
+rows, and about.toml has its places in listings and in the report, a caption for each of its pictures, and the name of
+another class of `records.rows` than TimedRow.
 """
 
 from __future__ import annotations
@@ -49,8 +49,10 @@ def load(study: str, part: str) -> ModuleType:
 @functools.cache
 def row_type(study: str) -> type[Row]:
     """What the rows of one study's CSV are, without its measuring code. Raises KeyError for a study that is not."""
-    name = abouts()[study]["row"]
-    return getattr(load(study, "row") if has(study, "row") else rows, name)
+    if not has(study, "row"):
+        return getattr(rows, abouts()[study].get("row", "TimedRow"))
+    own = load(study, "row")
+    return next(each for each in vars(own).values() if getattr(each, "__module__", "") == own.__name__)
 
 
 def questions() -> dict[str, str]:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.publish.docs import cost
 from experiments.publish.outcomes import describe_trust, in_order, outcome
 from experiments.records import store, studies
 from experiments.records.rows import FAIL
+from experiments.studies.cost import text as cost
 from gemm_ref import DIALECTS
 from gemm_ref.dialect import BY_HAND
 

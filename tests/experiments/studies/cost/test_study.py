@@ -10,13 +10,13 @@ import pytest
 import gemm_ref
 from cuda_kernels import source
 from experiments.bench.machine_code import compile_to_cubin
-from experiments.publish.docs import cost as page
 from experiments.records import store
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
 from experiments.records.rows import ERROR, PASS
 from experiments.records.source_lines import lines_of
 from experiments.studies.cost import study as cost
+from experiments.studies.cost import text as page
 from gemm_ref import Problem
 from gemm_ref.sass import tools
 from gemm_ref.sass.listing import parse
