@@ -105,8 +105,8 @@ def _tabulate_code(published: Path) -> str:
         "shared tokens": lambda *kernel: str(lines_of(*kernel).shared_tokens),
         "% of cuBLAS": lambda *kernel: shares.get(kernel, "–"),
     }
-    caption = f" Shares of cuBLAS: {', '.join(sizes)}. {explained(environment.caption(runs), *sizes)}." if sizes else ""
-    return f"{_tabulate(columns).to_markdown()}\n\n{DIALECT_TITLES}.{caption}"
+    caption = f"{', '.join(sizes)}. {explained(environment.caption(runs), *sizes)}" if sizes else NOT_MEASURED
+    return f"{_tabulate(columns).to_markdown()}\n\n{DIALECT_TITLES}. Shares of cuBLAS: {caption}."
 
 
 def _tabulate_compiled(compile_times: Kernels, calls: Kernels, published: Path) -> str:

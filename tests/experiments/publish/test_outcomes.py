@@ -14,7 +14,6 @@ import pandas as pd
 from experiments.publish.outcomes import describe_trust, in_order, outcome
 from experiments.records import store, studies
 from experiments.records.rows import FAIL
-from experiments.studies.cost import text as cost
 from gemm_ref import DIALECTS
 from gemm_ref.dialect import BY_HAND
 
@@ -99,7 +98,7 @@ def test_the_sentences_are_those_that_somebody_has_read():
 
 def test_compile_times_are_those_of_the_page_about_cost():
     said = re.findall(r"([\d.]+) s in (\w+)", outcome("cost", store.read(store.PUBLISHED, "cost")))
-    page = cost.block("cost-best", store.PUBLISHED)
+    page = studies.load("cost", "text").block("cost-best", store.PUBLISHED)
     assert len(said) == len(DIALECTS) and all(f"{title} {seconds} (" in page for seconds, title in said)
 
 
