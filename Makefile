@@ -6,10 +6,8 @@ PRESET ?= default
 VENV := .venv
 # Where no bytecode is written, each process compiles all modules again, and pytest all tests: five seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
-# One process per core; a library that starts threads of its own would compete with the others. Freed memory stays with
-# its process: where it goes back to Linux, each array of a kernel's lanes is paged in again.
-KEEP = MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824
-PYTEST = OMP_NUM_THREADS=1 $(KEEP) $(PY) -m pytest -n auto --dist worksteal
+# One process per core; a library that starts threads of its own would compete with the others.
+PYTEST = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal
 
 ifeq ($(origin PYTHON),command line)
   PY := $(PYTHON)
