@@ -143,7 +143,7 @@ class Pair:
 
     @cached_property
     def verdicts(self) -> dict[str, Comparison]:
-        """Experiment -> the kernels that are judged beside cuBLAS on both cards."""
+        """Experiment -> the kernels of one commit that are judged beside cuBLAS on both cards."""
         found: dict[str, Comparison] = {}
         for name in _COMPARED:
             both = self._merge_verdicts(name)
@@ -173,8 +173,10 @@ class Pair:
         for card in self._cards:
             frame = frames.defaults(store.read(card.folder, name))
             frame = Controls(frame).passed(frames.rungs(frame))
+            runs = store.read_runs(card.folder)
+            frame = frame.assign(commit=frame["run"].map({key: run["commit"] for key, run in runs.items()}))
             rows.append(frame[frame["verdict"].isin((stats.FASTER, stats.SAME, stats.SLOWER))])
-        return rows[0].merge(rows[1], on=list(studies.row_type(name).KEY), suffixes=("", "_there"))
+        return rows[0].merge(rows[1], on=[*studies.row_type(name).KEY, "commit"], suffixes=("", "_there"))
 
     @cached_property
     def choices(self) -> tuple[int, int]:

@@ -163,7 +163,8 @@ def test_the_sentence_says_what_the_rule_gives():
     parts = {name: part for part in sentence.split("; ") for name in CLASSES if name in part}
     assert set(parts) == set(CLASSES)
     for name, part in parts.items():
-        first, *others = re.findall(r"take ([A-Z]\w+|cuBLAS SGEMM)|(?:\(|, )([A-Z]\w+|cuBLAS SGEMM) in ([^;,)]*)", part)
+        title, named = r"([A-Z]\w+|cuBLAS SGEMM)", r"((?:[^;,)]|, (?=[a-z]+\d))*)"
+        first, *others = re.findall(rf"take {title}|(?:\(|, ){title} in {named}", part)
         exceptions = {each: title for _, title, named in others for each in re.findall(r"\w+", named) if each != "and"}
         for compute in ITEM_BYTES:
             assert exceptions.get(compute, first[0]) == take_in(compute, name), (name, compute)
