@@ -13,7 +13,7 @@ import numpy as np
 from gemm_ref.ptx.core.events import Access, BulkAccess
 from gemm_ref.ptx.core.memory import Tensor
 from gemm_ref.ptx.detect.finding import MISSED, RACE, TWICE, UNWRITTEN, Scene
-from gemm_ref.ptx.detect.gpu_order import GpuOrder, is_strong, reaches_all
+from gemm_ref.ptx.detect.gpu_order import ATOMIC, GpuOrder, is_strong, reaches_all
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.detect.races import NOBODY, Mark, Races, Shadow, Touch
 from gemm_ref.ptx.text.dtypes import per_lane
@@ -112,6 +112,29 @@ class _TensorFaults(Races):
         if self._output:
             self.report(UNWRITTEN, touch, None, self.shadow.writer.thread[touch.elements] == NOBODY)
         super().load(touch)
+        self._check_other_writer(touch, RACE)
+
+    def store(self, touch: Touch) -> None:
+        """Check a write, and record it; of strong stores that may overlap, one more than the last.
+
+        An acquire synchronizes with the store that it reads from, not with others that this one has replaced: another
+        thread's store ends a release sequence, and an atomic continues it (PTX ISA, 8.8).
+        """
+        shadow, at, instruction = self.shadow, touch.elements, touch.access.instruction
+        self._check_other_writer(touch, self.written_twice)
+        if instruction.parts[0] in ATOMIC or (shadow.other_writer is None and not is_strong(instruction)):
+            super().store(touch)
+            return
+        other = shadow.other_writer = shadow.other_writer or Mark(shadow.writer.thread.size)
+        other.thread[at[~self.concurrent(touch, other)]] = NOBODY  # ordered before this write
+        other.copy(shadow.writer, at[self.concurrent(touch, shadow.writer)])
+        super().store(touch)
+        other.set(touch, shadow.writer.thread[at] != touch.threads)  # lanes of this instruction
+
+    def _check_other_writer(self, touch: Touch, kind: str) -> None:
+        other = self.shadow.other_writer
+        if other is not None:
+            self.report(kind, touch, other, self._find_unordered(touch, other))
 
     def explain(self, kind: str, element: int, other: str, action: str, line: str) -> str:
         if kind == UNWRITTEN:

@@ -53,6 +53,12 @@ class Mark:
         """Record that a recorded access has happened only now."""
         self.time[touch.elements] = self.latest = touch.now
 
+    def copy(self, other: Mark, elements: np.ndarray) -> None:
+        """Record what another mark has of these elements."""
+        for name in ("thread", "time", "instruction"):
+            getattr(self, name)[elements] = getattr(other, name)[elements]
+        self.latest = max(self.latest, other.latest)
+
     def refine(self, parts: int) -> None:
         """Split each element into so many."""
         for name in ("thread", "time", "instruction"):
@@ -67,13 +73,15 @@ class Shadow:
     """The marks of one memory of `size` bytes, or of several consecutive ones.
 
     It remembers two readers, of different threads if there are any: whoever writes next, one of them is another thread.
-    (Where named barriers order only some of several readers, a race may be missed; none is invented.)
+    (Where named barriers order only some of several readers, a race may be missed; none is invented.) Likewise it
+    remembers a strong write that may overlap with the last one.
     """
 
     def __init__(self, size: int) -> None:
         self.width = WIDEST
         elements = cdiv(size, WIDEST)
         self.writer, self.reader, self.other_reader = Mark(elements), Mark(elements), Mark(elements)
+        self.other_writer: Mark | None = None  # a strong write that may overlap with the last; None until there is one
         self.has_generic_writes = False  # by instructions that are no bulk copies
         self.in_flight = np.zeros(elements, bool)  # the target of an asynchronous copy that was not waited for
         self.being_read = np.zeros(elements, np.int32)  # asynchronous reads that were not waited for
@@ -84,8 +92,9 @@ class Shadow:
         parts = self.width // (bits & -bits)  # the largest power of 2 that divides them all
         if parts > 1:
             self.width //= parts
-            for mark in (self.writer, self.reader, self.other_reader):
-                mark.refine(parts)
+            for mark in (self.writer, self.reader, self.other_reader, self.other_writer):
+                if mark is not None:
+                    mark.refine(parts)
             self.in_flight = np.repeat(self.in_flight, parts)
             self.being_read = np.repeat(self.being_read, parts)
 
