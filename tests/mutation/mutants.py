@@ -21,9 +21,9 @@ import shutil
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from unittest import mock
 
@@ -33,14 +33,14 @@ import gemm_ref
 import triton_kernels
 from cuda_kernels import reference_gpu, source
 from experiments.records.contenders import gemm_of
-from gemm_ref import Implementation, Problem, choice, ptx
+from gemm_ref import Implementation, Problem, ptx
 from gemm_ref.build import BuildError, share_cache_with_triton
 from gemm_ref.call import Plan, validate
 from gemm_ref.config.hopper import PersistentConfig
 from gemm_ref.launch import REFERENCE_SMS
-from gemm_ref.rung import Rung
 from tests import matrices
 from tests.mutation.score import (
+    ERROR,
     REDUNDANT,
     REPORTED,
     SURVIVED,
@@ -48,23 +48,22 @@ from tests.mutation.score import (
     UNREACHED,
     Outcome,
     Trial,
+    failed,
     score,
     stale,
     unexplained,
 )
 from tests.mutation.trials import (
     ALL,
-    TENSOR_CORES,
     WIDE,
     compiled_for,
     compiled_trials,
+    few_blocks,
     module_file,
     package_of,
     runs,
     trials,
 )
-
-BLOCKS = 7  # that tiles are dealt to
 
 
 def try_out(trial: Trial) -> Outcome:
@@ -111,8 +110,12 @@ def thin(compiled: Sequence[Trial]) -> list[Outcome]:
             outcomes.append(Outcome(trial, UNREACHED))
             continue
         changed = thinned[: mutant.start] + mutant.put + thinned[mutant.end :]
-        with _loading(original, changed):
-            by, text = _run(implementation, problem, "")
+        try:
+            with _loading(original, changed):
+                by, text = _run(implementation, problem, "")
+        except Exception as error:
+            outcomes.append(failed(trial, error))
+            continue
         if not by:
             thinned = changed
         outcomes.append(Outcome(trial, REPORTED if by else REDUNDANT, by, text))
@@ -149,7 +152,7 @@ def _run(implementation: Implementation, problem: Problem, shifted: str, *observ
         with (
             ptx.watched(detectors, *observers),
             mock.patch.object(validate, "REFERENCE_SMS", sms),
-            mock.patch.object(choice, "choose", functools.partial(_choose, choice.choose)),
+            few_blocks(),
         ):
             gemm_ref.checked_run(fn, a, b, math=problem.math, exact=True, config=implementation.config)
     except ptx.PtxError as error:
@@ -172,18 +175,6 @@ def _operands(problem: Problem, shifted: str) -> tuple[torch.Tensor, torch.Tenso
         a, b = matrices.wide(a, b)
     a, b = (matrices.shifted(x) if name == shifted else x for name, x in (("a", a), ("b", b)))
     return a, b
-
-
-def _choose(choose: Callable[..., choice.Candidate], stage: Rung, dialect: str, *about, **more) -> choice.Candidate:
-    """A tile, and so few blocks to which the tiles are dealt that each has several, and a share of one or two.
-
-    A strip is never shared. The tile is what `choose` says, or on tensor cores the first, which the sizes are for.
-    """
-    if stage.id not in TENSOR_CORES:
-        chosen = choose(stage, dialect, *about, **more)
-        return chosen if stage.tiles[dialect][chosen.tile].SPLIT_WARPS else replace(chosen, blocks=BLOCKS)
-    tile, config = next(iter(stage.tiles[dialect].items()))
-    return choice.Candidate(tile, 3 * config.CLUSTER_M)
 
 
 def _is_of_compiler(error: Exception) -> bool:
@@ -215,10 +206,7 @@ def _that_run(implementation: Implementation) -> tuple[Implementation, ...]:
     def record(ran: Plan, *matrices: object, **text: str) -> None:
         found[ran.implementation] = None
 
-    with (
-        mock.patch.object(reference_gpu, "run", record),
-        mock.patch.object(choice, "choose", functools.partial(_choose, choice.choose)),
-    ):
+    with mock.patch.object(reference_gpu, "run", record), few_blocks():
         for problem, shifted in runs(implementation):
             gemm_of(implementation)(*_operands(problem, shifted))
     return tuple(found)
@@ -277,7 +265,10 @@ def _import_file(path: Path) -> types.ModuleType:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try all mutants that the arguments name; 0 if each is reported, unchanged or listed as equivalent."""
+    """Try all mutants that the arguments name; 0 if each is reported, unchanged or listed as equivalent.
+
+    A mutant whose trial raises an error is listed behind the score, and the others are tried all the same.
+    """
     share_cache_with_triton()
     parser = argparse.ArgumentParser(description="Try every mutant of the ladder's kernels.")
     parser.add_argument("--stage", help="one rung, by its id or number")
@@ -291,13 +282,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # by number, since what a trial holds does not travel between processes
         numbers = {pool.submit(_try_number, dialects, stages, number): number for number in range(len(plan))}
         for done in as_completed(numbers):
-            together = zip(plan[numbers[done]], done.result(), strict=True)
-            tried = [Outcome(trial, *fields) for trial, fields in together]
+            together = plan[numbers[done]]
+            try:
+                tried = [Outcome(trial, *fields) for trial, fields in zip(together, done.result(), strict=True)]
+            except BrokenProcessPool as error:  # a process has ended, and with it what was not yet tried
+                tried = [failed(trial, error) for trial in together]
             outcomes += tried
             for outcome in tried:
                 print(f"{outcome.status}: {outcome.trial}\n    {outcome.text}", file=sys.stderr)
     print(score(outcomes))
-    return 1 if unexplained(outcomes) or stale(outcomes) else 0
+    has_errors = any(outcome.status == ERROR for outcome in outcomes)
+    return 1 if unexplained(outcomes) or stale(outcomes) or has_errors else 0
 
 
 @functools.cache
@@ -315,6 +310,8 @@ def _try_number(dialects: tuple[str, ...], stages: tuple[str, ...], number: int)
         outcomes = thin(together) if _compiled(together[0]) else [try_out(together[0])]
     except BuildError as error:
         return [(SURVIVED, "", f"is no mutant, since it does not compile: {error}")]
+    except Exception as error:
+        outcomes = [failed(trial, error) for trial in together]
     return [(outcome.status, outcome.by, outcome.text) for outcome in outcomes]
 
 

@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import re
 import tomllib
+import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from gemm_ref import Implementation
 
 REPORTED, UNCHANGED, SURVIVED = "reported", "unchanged", "survived"
 REDUNDANT, UNREACHED = "redundant", "unreached"  # of what a compiler put in
+ERROR = "error"  # of the trial itself, which says nothing about the mutant
 
 _TRITON = importlib.metadata.version("triton") if importlib.util.find_spec("triton") else "0.0"
 _FENCE = "Triton puts that fence there by itself (3.9 does, 3.6 does not, and there something tells)"
@@ -57,7 +59,7 @@ class Outcome:
 
     It is reported, unchanged (it compiles to the same PTX, or not at all) or survived. What a compiler put in may also
     be redundant, where the rest orders all that it orders, or unreached, in code that does not run
-    (`tests.mutation.mutants.thin`).
+    (`tests.mutation.mutants.thin`). At an error its text begins with a line that names the error.
     """
 
     trial: Trial
@@ -66,9 +68,17 @@ class Outcome:
     text: str = ""
 
 
+def failed(trial: Trial, error: Exception) -> Outcome:
+    """Returns the outcome of a trial that raised an error."""
+    message, trace = " ".join(f"{type(error).__name__}: {error}".split()), traceback.format_tb(error.__traceback__)
+    return Outcome(trial, ERROR, text="".join([f"{message}\n", *trace]))
+
+
 def score(outcomes: Sequence[Outcome]) -> str:
-    """A table of what became of the mutants of each kind, what told, and a list of the survivors."""
-    changed = [outcome for outcome in outcomes if outcome.status != UNCHANGED]
+    """A table of what became of the mutants of each kind, what told, and a list of the survivors and of the errors."""
+    errors = [outcome for outcome in outcomes if outcome.status == ERROR]
+    unchanged = sum(outcome.status == UNCHANGED for outcome in outcomes)
+    changed = [outcome for outcome in outcomes if outcome.status not in (UNCHANGED, ERROR)]
     lines = [f"{'kind':8} {'mutants':>8} {'reported':>8} {'equivalent':>10} {'missed':>6}"]
     missed = unexplained(outcomes)
     for kind in (*KINDS, "all"):
@@ -82,7 +92,7 @@ def score(outcomes: Sequence[Outcome]) -> str:
         f"(of the equivalent {redundant} are Triton's, which order nothing that the rest of its PTX does not, and "
         f"{unreached} in code that does not run)"
     )
-    lines.append(f"({len(outcomes) - len(changed)} more compile to the kernel they are made from, or not at all)")
+    lines.append(f"({unchanged} more compile to the kernel they are made from, or not at all)")
     lines.append(
         "told by: " + ", ".join(f"{by} {n}" for by, n in Counter(o.by for o in outcomes if o.by).most_common())
     )
@@ -91,6 +101,7 @@ def score(outcomes: Sequence[Outcome]) -> str:
     lines.append(f"score: {100 * told / max(1, worth):.1f}% of the mutants that can give a wrong result")
     lines += [f"MISSED {outcome.trial}" for outcome in missed]
     lines += [f"NOT EQUIVALENT after all: {file}: {change}" for file, change in stale(outcomes)]
+    lines += [f"ERROR {outcome.trial}: {outcome.text.splitlines()[0]}" for outcome in errors]
     return "\n".join(lines)
 
 

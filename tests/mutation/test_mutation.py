@@ -8,10 +8,11 @@ import pytest
 
 from cuda_kernels import source
 from cuda_kernels.mutants import BARRIER, BOUND, FENCE, KINDS, WAIT, cuda_mutants
+from gemm_ref import ptx
 from tests.imports import ROOT
 from tests.mutation.mutants import thin, try_out
 from tests.mutation.rules import triton_mutants
-from tests.mutation.score import EQUIVALENT, REPORTED, Trial, key
+from tests.mutation.score import EQUIVALENT, ERROR, REPORTED, Trial, key, score
 from tests.mutation.trials import compiled_trials, trials
 
 
@@ -42,6 +43,24 @@ def test_a_barrier_or_wait_of_triton_is_needed(stage, dialect):
     assert {trial.mutant.kind for trial in found} == ({BARRIER, WAIT} if stage.startswith("s12") else {BARRIER})
     (outcome,) = thin(found[-1:])
     assert outcome.status == REPORTED and outcome.by != "check", "in lockstep the result is right"
+
+
+def test_an_error_of_one_mutant_is_listed_and_hides_no_other(monkeypatch):
+    of_s19 = compiled_trials(("triton",), ("s19_any_shape",))  # whose code depends on the number of programs
+    implementation = of_s19[0].implementation
+    found = [t for t in of_s19 if t.implementation == implementation and t.mutant.kind == WAIT][-2:]
+    load, texts = ptx.load, []
+
+    def load_all_but_the_second(text):
+        texts.append(text)
+        if len(texts) == 2:
+            raise RuntimeError("of the script")
+        return load(text)
+
+    monkeypatch.setattr(ptx, "load", load_all_but_the_second)
+    outcomes = thin(found)
+    assert [outcome.status for outcome in outcomes] == [REPORTED, ERROR]
+    assert score(outcomes).endswith(f"\nERROR {found[1]}: RuntimeError: of the script")
 
 
 CALLS = {  # and not where they are defined

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import gemm_ref
 from cuda_kernels import source
 from cuda_kernels.mutants import Mutant, cuda_mutants
 from experiments.records.source_lines import kernel_file
-from gemm_ref import Implementation, Problem
+from gemm_ref import Implementation, Problem, choice
+from gemm_ref.rung import Rung
 from tests.imports import ROOT
 from tests.mutation.rules import ptx_mutants, triton_mutants
 from tests.mutation.score import Trial
@@ -25,6 +28,7 @@ TENSOR_CORES = {  # the math modes that mutants are tried in: the first, and tf3
     if stage.id not in SIMT
 }
 ALL = (*SIMT, *TENSOR_CORES)
+BLOCKS = 7  # that tiles are dealt to
 WIDE = "wide"  # in place of an operand's name: lines that s20 does not hold in parts (`tests.matrices.wide`)
 
 
@@ -48,20 +52,30 @@ def compiled_trials(dialects: Sequence[str], stages: Sequence[str]) -> list[Tria
             from triton_kernels.inspection import compile_for_inspection
 
             stage, dialect, problem = implementation.stage.id, implementation.dialect, compiled_for(implementation)
-            names = {"variant": tile_of(implementation), "math": implementation.math}
-            kernel = compile_for_inspection(stage, dialect, problem.m, problem.n, problem.k, **names)
+            names = {"variant": implementation.variant, "math": implementation.math}
+            with few_blocks():  # which decide whether the kernel has code for shares
+                kernel = compile_for_inspection(stage, dialect, problem.m, problem.n, problem.k, **names)
             found += [Trial(implementation, mutant) for mutant in ptx_mutants(f"{stage}.ptx", kernel.asm["ptx"])]
     return found
 
 
-def tile_of(implementation: Implementation) -> str:
-    """On tensor cores the first tile, which the sizes are for, where a rung has several; else what it says itself."""
-    stage, dialect = implementation.stage, implementation.dialect
-    return (
-        next(iter(stage.tiles[dialect]))
-        if stage.id in TENSOR_CORES and dialect in stage.tiles
-        else implementation.variant
-    )
+@contextlib.contextmanager
+def few_blocks() -> Iterator[None]:
+    """Inside, the rungs that select a tile by shape take the tile and the few blocks that the sizes are for."""
+    with mock.patch.object(choice, "choose", functools.partial(_choose, choice.choose)):
+        yield
+
+
+def _choose(choose: Callable[..., choice.Candidate], stage: Rung, dialect: str, *about, **more) -> choice.Candidate:
+    """A tile, and so few blocks to which the tiles are dealt that each has several, and a share of one or two.
+
+    A strip is never shared. The tile is what `choose` says, or on tensor cores the first, which the sizes are for.
+    """
+    if stage.id not in TENSOR_CORES:
+        chosen = choose(stage, dialect, *about, **more)
+        return chosen if stage.tiles[dialect][chosen.tile].SPLIT_WARPS else replace(chosen, blocks=BLOCKS)
+    tile, config = next(iter(stage.tiles[dialect].items()))
+    return choice.Candidate(tile, 3 * config.CLUSTER_M)
 
 
 def compiled_for(implementation: Implementation) -> Problem:
