@@ -23,7 +23,8 @@ constexpr int TILE = THREADS * LOADS;  // vectors of 16 bytes
 DEFINE_LOAD(load_nc, "ld.global.nc.v4.u32")
 DEFINE_LOAD(load_cg, "ld.global.cg.v4.u32")
 
-// `in` is `tiles` tiles, of which a grid in lockstep reads consecutive ones. `out` is (blocks, THREADS) words: the sum of the words that a thread has read, modulo 2^32.
+// `in` is `tiles` tiles, of which a grid in lockstep reads consecutive ones. `out` is (blocks, THREADS) words: the sum of
+// the words that a thread has read, modulo 2^32.
 extern "C" __global__ void __launch_bounds__(THREADS) read_kernel(const uint4* in, unsigned* out, unsigned tiles,
                                                                   unsigned stride, int iterations) {
     unsigned tile = blockIdx.x % tiles, sum = 0;

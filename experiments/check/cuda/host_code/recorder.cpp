@@ -1,13 +1,13 @@
 // The CUDA runtime as far as host code needs it up to its launches, which are written down and not carried out.
 //
-// `program OUT SIZES FLAGS CALL M N K ALPHA BETA` runs checked_start(CALL), which the text behind the user's file defines.
-// OUT gets a line for each allocation, memset, copy, launch and synchronisation; SIZES has a line for each kernel that is
-// recorded, of its name and the bytes of its parameters, and a word behind these if it is not the one that is looked for.
-// Once the one that is looked for has been launched, the program ends where it launches with the same arguments again or
-// reads its results; where FLAGS begin with 1, also where it synchronises, and with 0, never. Where 1 is the second of
-// FLAGS, the GPU is small; behind the third is its number of multiprocessors. A, B, C and D lie at 65 to 68 << 40, what
-// is allocated after them: everything is memory of the host, so copies are copies, of a large matrix up to kCopied. The
-// C++ library is not used: its headers take most of the time to compile.
+// `program OUT SIZES FLAGS CALL M N K ALPHA BETA` runs checked_start(CALL), which the text behind the user's file
+// defines. OUT gets a line for each allocation, memset, copy, launch and synchronisation; SIZES has a line for each
+// kernel that is recorded, of its name and the bytes of its parameters, and a word behind these if it is not the one
+// that is looked for. Once the one that is looked for has been launched, the program ends where it launches with the
+// same arguments again or reads its results; where FLAGS begin with 1, also where it synchronises, and with 0, never.
+// Where 1 is the second of FLAGS, the GPU is small; behind the third is its number of multiprocessors. A, B, C and D
+// lie at 65 to 68 << 40, what is allocated after them: everything is memory of the host, so copies are copies, of a
+// large matrix up to kCopied. The C++ library is not used: its headers take most of the time to compile.
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
